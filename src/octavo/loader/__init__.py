@@ -1,0 +1,1 @@
+"""Checkpoints on disk: containers, storage formats, names, and the configuration they carry."""

@@ -1,0 +1,104 @@
+"""Storage formats of weights: how many bytes a row takes, its exact float32 values, and its integer view for the packer.
+
+Every function takes `data`, uint8 [rows, bytes_per_row(format, columns)], as it lies in the file.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import LoadError
+from octavo.loader.formats import blocks_32, floats, k_quants
+from octavo.loader.formats.block_format import BlockFormat, QuantBlocks
+from octavo.loader.formats.blocks_32 import quantise_q8_0
+
+__all__ = [
+    "BLOCK_FORMATS",
+    "KNOWN_FORMATS",
+    "QuantBlocks",
+    "block_columns",
+    "bytes_per_row",
+    "dequantise",
+    "first_non_finite",
+    "quantise_q8_0",
+    "unpack",
+]
+
+U8 = NDArray[np.uint8]
+F32 = NDArray[np.float32]
+
+BLOCK_FORMATS: dict[str, BlockFormat] = {**blocks_32.FORMATS, **k_quants.FORMATS}
+KNOWN_FORMATS: tuple[str, ...] = (*floats.ITEM_BYTES, *BLOCK_FORMATS)
+
+
+def block_columns(format: str) -> int:
+    """Columns per block: a row holds a whole number of blocks (1 for plain floats)."""
+    return 1 if format in floats.ITEM_BYTES else _block_format(format).columns
+
+
+def bytes_per_row(format: str, columns: int) -> int:
+    """Stored bytes of one row. Raises: LoadError for an unknown format or a column count that is no multiple of its block."""
+    item = floats.ITEM_BYTES.get(format)
+    if item is not None:
+        return columns * item
+    block = _block_format(format)
+    if columns % block.columns:
+        raise LoadError(f"format {format} stores blocks of {block.columns} values; {columns} columns are no multiple of that")
+    return columns // block.columns * block.size_bytes
+
+
+def dequantise(format: str, data: U8, columns: int) -> F32:
+    """Exact values, float32 [rows, columns]; bits equal `gguf.quants.dequantize`. f32 data comes back as a view.
+
+    Raises: LoadError as bytes_per_row does, or when the rows have another length.
+    """
+    _check_rows(format, data, columns)
+    if format in floats.ITEM_BYTES:
+        return floats.dequantise(format, data)
+    blocks = unpack(format, data, columns)
+    rows, groups = blocks.scales.shape
+    values = blocks.codes.reshape(rows, groups, blocks.group).astype(np.float32)
+    if blocks.zero_point:
+        values -= np.float32(blocks.zero_point)
+    with np.errstate(invalid="ignore", over="ignore"):  # damaged scales give NaN or infinity here; check_finite refuses them
+        values *= blocks.scales[..., None]
+        if blocks.minimums is not None:
+            values += blocks.minimums[..., None]
+    return values.reshape(rows, columns)
+
+
+def unpack(format: str, data: U8, columns: int) -> QuantBlocks:
+    """Integer view of quantised rows (see QuantBlocks). Raises: LoadError as bytes_per_row does, and for float formats."""
+    block = _block_format(format)
+    _check_rows(format, data, columns)
+    return block.unpack(data.reshape(data.shape[0], columns // block.columns, block.size_bytes))
+
+
+def first_non_finite(format: str, data: U8, columns: int) -> tuple[int, int] | None:
+    """Row and first column of the first NaN or infinity (for block formats: of the block whose scale is one), or None."""
+    _check_rows(format, data, columns)
+    if format in floats.ITEM_BYTES:
+        return floats.first_non_finite(format, data)
+    block = _block_format(format)
+    blocks = data.reshape(data.shape[0], columns // block.columns, block.size_bytes)
+    for offset in block.half_offsets:
+        # The exponent of a little-endian float16 lies in bits 2..6 of its second byte.
+        bad = (blocks[..., offset + 1] & np.uint8(0x7C)) == 0x7C
+        if bad.any():
+            row, index = np.unravel_index(int(bad.argmax()), bad.shape)
+            return int(row), int(index) * block.columns
+    return None
+
+
+def _block_format(format: str) -> BlockFormat:
+    block = BLOCK_FORMATS.get(format)
+    if block is None:
+        raise LoadError(f"unknown storage format {format!r}; known: {', '.join(KNOWN_FORMATS)}")
+    return block
+
+
+def _check_rows(format: str, data: U8, columns: int) -> None:
+    expected = bytes_per_row(format, columns)
+    if data.ndim != 2 or data.shape[1] != expected:
+        raise LoadError(f"{format} rows of {columns} values take {expected} bytes; the data has shape {data.shape}")
