@@ -1,0 +1,194 @@
+// The contract between the executor and the kernels: plain argument structs and one table of function pointers per ISA.
+//
+// Every kernel computes each output row from its own input row alone (attention: from its own sequence alone), in one fixed
+// order of operations, so that tile shape, row count and thread count cannot change a byte. Rows are processed in ranges
+// that the executor hands out to threads.
+#pragma once
+
+#include <cstdint>
+
+namespace octavo {
+
+inline constexpr int kPanel = 16;         // outputs per weight panel
+inline constexpr int kActGroup = 32;      // columns per activation scale
+inline constexpr int kSumGroup = 16;      // columns per stored sum of activation codes
+inline constexpr int kKvSplit = 256;      // positions per attention split; partial results merge in split order
+inline constexpr int kKvTile = 16;        // positions per online-softmax step, aligned to multiples of itself
+
+enum class WeightKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8 = 3, q4 = 4 };
+enum class KvKind : int32_t { f32 = 0, f16 = 1, bf16 = 2 };
+
+// One part of a linear weight [rows, cols] in panels of 16 outputs; the last panel is padded with zeros.
+//   f32, f16, bf16   data [panels][cols][16]
+//   q8               data [panels][cols / 4][16][4] unsigned bytes: byte j of output o is column 4 * i + j
+//   q4               data [panels][cols / 8][64] bytes: byte 4 * o + j holds column 8 * i + j (low nibble) and 8 * i + 4 + j (high)
+//   scales, mins     [panels][cols / group][16], float16 when scale_f16 else float32; mins null when the format has none
+// value = scale * (code - zero_point) + min. cols is a multiple of 32 for q8 and q4. All pointers are 64-byte aligned.
+struct PackedMatrix {
+  WeightKind kind;
+  int32_t rows;
+  int32_t cols;
+  int32_t panels;
+  int32_t group;       // 16 or 32 (q8, q4)
+  int32_t zero_point;
+  int32_t scale_f16;   // 0 or 1
+  const void* data;
+  const void* scales;
+  const void* mins;
+  const float* bias;   // [panels * 16] or null
+};
+
+// Rows of activations rounded to int8: code = round(x / scale), scale = max|x| / 127 over each group of 32 columns.
+// Codes lie in -127..127. A group of zeros has scale 0.
+struct QuantRows {
+  int8_t* codes;    // [m][cols]
+  float* scales;    // [m][cols / 32]
+  int32_t* sums;    // [m][cols / 16] sums of codes
+  int32_t cols;
+};
+
+// out[r][o] = (residual[r][o] +) x[r] . w[o] + bias[o] for rows row_begin..row_end and panels panel_begin..panel_end.
+// residual (may be null, may equal out) is added to the finished sum, out = residual + (x.w + bias), as a separate rounding.
+struct GemmArgs {
+  const PackedMatrix* weight;
+  const float* x;            // [m, cols], stride ldx; float kinds
+  const QuantRows* quant;    // quantised kinds
+  float* out;                // column 0 of this part
+  const float* residual;     // same shape as out, stride ldr
+  int64_t ldx, ldout, ldr;   // in elements
+  int32_t row_begin, row_end;
+  int32_t panel_begin, panel_end;
+};
+
+// Attention of the query rows of one sequence share for one KV head.
+// Caches of one layer: k [blocks][kv_heads][head_dim][block_size] (keys transposed), v [blocks][kv_heads][block_size][head_dim].
+// Query row t (0..num_tokens-1) has position first_position + t and sees keys j <= position with position - j < window.
+// Tile t0..t1 of the rows is computed. Keys are visited in tiles of kKvTile positions aligned to their absolute position,
+// grouped in splits of kKvSplit positions; a masked key contributes exactly nothing.
+struct AttentionArgs {
+  const float* q;            // row of the share's first token, column of head 0; stride ldq
+  float* out;                // same, stride ldo
+  const void* k_cache;
+  const void* v_cache;
+  const int32_t* block_table;
+  float* scratch;            // at least attention_scratch floats
+  int64_t ldq, ldo;
+  KvKind kv_kind;
+  int32_t num_heads, num_kv_heads, head_dim, block_size, num_blocks;
+  int32_t kv_head;
+  int32_t first_position, t0, t1;
+  int32_t window;            // 0: no window
+  float scale;
+  float softcap;             // 0: none
+};
+
+struct NormArgs {            // rms norm of each group of `cols` columns of rows [row_begin, row_end)
+  const float* x;
+  const float* weight;
+  float* out;
+  int64_t ldx, ldout;
+  int32_t cols, groups;
+  int32_t row_begin, row_end;
+  float eps;
+};
+
+struct RopeArgs {            // rotates half-split pairs (i, i + rotary_dim / 2) of each head; x may equal out
+  const float* x;
+  float* out;
+  const float* cos;          // [positions][rotary_dim / 2]
+  const float* sin;
+  const int32_t* positions;
+  int64_t ldx, ldout;
+  int32_t heads, head_dim, rotary_dim;
+  int32_t row_begin, row_end;
+};
+
+struct KvWriteArgs {
+  const float* k;
+  const float* v;
+  void* k_cache;
+  void* v_cache;
+  const int32_t* slots;      // block * block_size + offset
+  int64_t ldk, ldv;
+  KvKind kv_kind;
+  int32_t num_kv_heads, head_dim, block_size;
+  int32_t row_begin, row_end;
+};
+
+struct EmbeddingArgs {       // out[r] = scale * dequantised row ids[r] of the packed table
+  const PackedMatrix* table;
+  const int32_t* ids;
+  float* out;
+  int64_t ldout;
+  float scale;
+  int32_t row_begin, row_end;
+};
+
+struct QuantiseArgs {
+  const float* x;
+  int64_t ldx;
+  QuantRows out;
+  int32_t row_begin, row_end;
+};
+
+struct ElementArgs {         // out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), softcap (cap * tanh(a / cap))
+  const float* a;
+  const float* b;
+  float* out;
+  int64_t lda, ldb, ldout;
+  int32_t cols;
+  int32_t row_begin, row_end;
+  float cap;
+};
+
+// One row's sampling settings; see octavo.ops.interface.SampleRows for meaning and order.
+struct SampleArgs {
+  const float* logits;       // [vocab], unchanged
+  int32_t vocab;
+  float temperature, top_p, min_p, repetition, presence, frequency;
+  int32_t top_k, choice, position, num_prompt;
+  uint64_t seed;
+  const int32_t* history;
+  int64_t history_len;
+  const int32_t* bias_ids;
+  const float* bias_values;
+  int64_t bias_len;
+  int32_t top_logprobs;      // -1: none
+  int32_t given_token;       // -1: choose; else report the logprob of this token and choose nothing
+  float* scratch;            // at least 4 * vocab floats
+  int32_t* token;
+  float* logprob;
+  int32_t* rank;
+  int32_t* top_ids;
+  float* top_values;
+};
+
+struct KernelTable {
+  const char* isa;
+  void (*gemm)(const GemmArgs&);
+  void (*quantise)(const QuantiseArgs&);
+  void (*attention)(const AttentionArgs&);
+  int32_t (*attention_tile)(int32_t num_heads, int32_t num_kv_heads);   // preferred token rows t1 - t0 per call
+  int64_t (*attention_scratch)(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim);   // floats per thread
+  void (*rms_norm)(const NormArgs&);
+  void (*rope)(const RopeArgs&);
+  void (*kv_write)(const KvWriteArgs&);
+  void (*embedding)(const EmbeddingArgs&);
+  void (*add)(const ElementArgs&);
+  void (*silu_mul)(const ElementArgs&);
+  void (*gelu_mul)(const ElementArgs&);
+  void (*softcap)(const ElementArgs&);
+  void (*sample)(const SampleArgs&);
+};
+
+// One per unit in isa/; a unit that the compiler cannot build for this machine's architecture is left out by CMake.
+const KernelTable* portable_table();
+#if defined(OCTAVO_X86)
+const KernelTable* avx2_table();
+const KernelTable* avx512_table();   // F, BW, DQ, VL and VNNI
+#endif
+#if defined(OCTAVO_ARM)
+const KernelTable* neon_table();
+#endif
+
+}  // namespace octavo

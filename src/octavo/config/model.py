@@ -1,0 +1,85 @@
+"""ModelConfig: what a checkpoint says about itself, in one vocabulary for Hugging Face folders and GGUF files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+LayerKind = Literal["full", "sliding"]
+RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeConfig:
+    """Rotary position embedding (Su et al., 2021) and its scalings. Rotation is always of the half-split (NeoX) kind.
+
+    kind                  linear (positions / factor), dynamic (NTK by length), llama3, yarn (Peng et al., 2023), longrope
+    theta                 base of the frequencies
+    rotary_dim            dimensions that are rotated; the rest of the head passes through
+    factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow, attention_factor,
+    short_factors, long_factors   as in transformers' rope_parameters
+    frequency_divisors    GGUF `rope_freqs.weight`: each inverse frequency is divided by it; None when absent
+    """
+
+    kind: RopeKind = "default"
+    theta: float = 10000.0
+    rotary_dim: int
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position: int | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    attention_factor: float | None = None
+    truncate: bool = True
+    short_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    frequency_divisors: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """The dimensions and switches of one model; every field is resolved, nothing is 'auto'.
+
+    architecture      Hugging Face class name, e.g. "LlamaForCausalLM"; selects the file in models/
+    head_dim          may differ from hidden_size / num_heads
+    max_position      longest context the checkpoint was made for, in tokens
+    layer_kinds       one entry per layer; "sliding" layers see sliding_window positions, the own one included
+    local_rope        rope of sliding layers where it differs (Gemma 3)
+    query_scale       factor on q.k; usually head_dim ** -0.5
+    attn_softcap, final_softcap   cap * tanh(x / cap) on attention scores / logits; None when absent
+    embedding_scale   factor on embeddings (Gemma: sqrt(hidden_size), rounded as the checkpoint dtype rounds it)
+    dtype             the checkpoint's own weight type: "float32", "bfloat16", "float16" or "gguf" (quantised blocks)
+    eos_token_ids     ids that end a generation (generation_config.json wins over config.json)
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_position: int
+    norm_eps: float
+    rope: RopeConfig
+    hidden_act: str = "silu"
+    tie_embeddings: bool = False
+    attention_bias: bool = False
+    attention_out_bias: bool = False
+    mlp_bias: bool = False
+    layer_kinds: tuple[LayerKind, ...] = ()
+    sliding_window: int | None = None
+    local_rope: RopeConfig | None = None
+    query_scale: float
+    attn_softcap: float | None = None
+    final_softcap: float | None = None
+    embedding_scale: float = 1.0
+    dtype: str = "float32"
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    extra: dict[str, object] = field(default_factory=dict)
+    """Keys of the checkpoint that only one architecture knows."""

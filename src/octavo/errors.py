@@ -1,0 +1,102 @@
+"""The one error tree: every fault a user can meet carries a status, a code and the parameter it is about.
+
+The API process turns an `OctavoError` into an HTTP answer in OpenAI's error shape; the command line turns it into one line
+on stderr and an exit code. Messages give the value, the limit and the way out.
+"""
+
+from __future__ import annotations
+
+
+class OctavoError(Exception):
+    """Base of all errors octavo raises on purpose.
+
+    Attributes: `status` HTTP status, `code` a stable machine-readable word, `type` OpenAI's error type, `param` the request
+    field or flag the error is about (None if there is none), `exit_code` what the command line returns.
+    """
+
+    status: int = 500
+    code: str = "internal_error"
+    type: str = "server_error"
+    exit_code: int = 1
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequestError(OctavoError):
+    """A request field is malformed, out of range or contradicts another one."""
+
+    status = 400
+    code = "invalid_value"
+    type = "invalid_request_error"
+    exit_code = 2
+
+
+class ContextLengthError(InvalidRequestError):
+    """Prompt plus requested output cannot fit the model's context."""
+
+    code = "context_length_exceeded"
+
+
+class NotFoundError(OctavoError):
+    """An unknown model or route was named."""
+
+    status = 404
+    code = "not_found"
+    type = "invalid_request_error"
+    exit_code = 2
+
+
+class AuthenticationError(OctavoError):
+    """The API key is missing or wrong."""
+
+    status = 401
+    code = "invalid_api_key"
+    type = "authentication_error"
+
+
+class OverloadedError(OctavoError):
+    """The queue is full; the client should come back after `retry_after_s` seconds."""
+
+    status = 429
+    code = "overloaded"
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EngineDeadError(OctavoError):
+    """The engine process ended while the request ran, or is not up."""
+
+    status = 503
+    code = "engine_unavailable"
+    type = "server_error"
+
+
+class RequestFailedError(OctavoError):
+    """Handling this one request raised inside the engine; its neighbours are untouched."""
+
+    status = 500
+    code = "request_failed"
+
+
+class ConfigError(OctavoError):
+    """A flag, setting or combination of settings cannot work. The message names the flag and the fix."""
+
+    status = 400
+    code = "invalid_config"
+    type = "invalid_request_error"
+    exit_code = 2
+
+
+class LoadError(OctavoError):
+    """A model file is missing, damaged or of an unsupported kind. The message names the file and the tensor or key."""
+
+    code = "load_error"
+    exit_code = 2

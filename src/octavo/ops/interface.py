@@ -1,0 +1,274 @@
+"""The Ops protocol: everything a model may ask of a backend.
+
+A model is a program over these operations. It never sees numbers: tensors are opaque handles, a numpy array in the reference
+backend, a buffer of the native machine in the cpu backend, recorded once and replayed for every batch. Rows are tokens of
+the step's batch (all sequences one after the other); after `select_rows` they are the rows whose logits are wanted.
+
+Equal bytes: each output row of every op is a function of its own input row (and, in attention, of its own sequence) alone.
+No op may let the number of rows, the tiling, the thread count or the neighbours change a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.config.model import RopeConfig
+from octavo.loader.stored import StoredTensor
+
+F32: TypeAlias = NDArray[np.float32]
+I32: TypeAlias = NDArray[np.int32]
+I64: TypeAlias = NDArray[np.int64]
+
+Tensor: TypeAlias = Any
+"""A [rows, columns] float32 handle of the backend."""
+Weight: TypeAlias = Any
+"""A matrix parameter in the backend's own layout, made by `load_linear`."""
+Vector: TypeAlias = Any
+"""A float32 vector parameter in the backend's own layout, made by `load_vector`."""
+RopeTable: TypeAlias = Any
+"""Cosines and sines by position, made by `load_rope`."""
+
+# Bounds within which two backends or two ISAs agree on one op, relative to the largest magnitude of the output row.
+FLOAT_TOLERANCE = 2e-5
+"""float32, float16 and bfloat16 weights: sums run in different orders."""
+INT8_TOLERANCE = 0.0
+"""Quantised weights: integer products are exact and the float steps run in one order everywhere, so ISAs agree to the bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionSpec:
+    """Static facts of one layer's attention.
+
+    layer            index of the layer: which slice of the KV cache
+    num_heads, num_kv_heads, head_dim   query head h reads KV head h // (num_heads // num_kv_heads)
+    scale            factor on q.k
+    window           sliding window in tokens, the own position included; None sees everything
+    softcap          scores become softcap * tanh(score / softcap); None leaves them
+    """
+
+    layer: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+
+
+@dataclass(slots=True)
+class StepInputs:
+    """The arrays of one step, filled by the worker and read by the backend; int32 unless said otherwise.
+
+    token_ids, positions   [num_tokens]
+    slot_mapping           [num_tokens] block_id * block_size + offset where the token's key and value are written
+    query_start            [num_seqs + 1] first row of each sequence's share
+    first_position         [num_seqs] position of each share's first token
+    block_tables           [num_seqs, max_blocks] block ids by position // block_size; entries beyond a sequence's end are unread
+    logit_rows             [num_logits] rows whose logits are wanted
+    """
+
+    token_ids: I32
+    positions: I32
+    slot_mapping: I32
+    query_start: I32
+    first_position: I32
+    block_tables: I32
+    logit_rows: I32
+
+
+@dataclass(frozen=True, slots=True)
+class KVCacheSpec:
+    """Shape of the KV cache: num_layers pairs of [num_blocks, num_kv_heads, block_size, head_dim] in dtype."""
+
+    num_layers: int
+    num_blocks: int
+    num_kv_heads: int
+    block_size: int
+    head_dim: int
+    dtype: str  # "float32", "float16" or "bfloat16"
+
+
+@dataclass(slots=True)
+class SampleRows:
+    """Sampling settings of one step, one entry per sampled row (structure of arrays, C-contiguous).
+
+    logit_row            int32 [n] row in the logits
+    temperature          float32 [n]; 0 is greedy
+    top_k                int32 [n]; 0 keeps all
+    top_p, min_p         float32 [n]
+    repetition, presence, frequency   float32 [n] penalties (1, 0, 0 are off)
+    seed                 uint64 [n]; noise = f(seed, choice, position)
+    choice, position     int32 [n]; position is that of the token being chosen
+    history              int32 [total] token ids of prompt + output of rows with penalties, concatenated
+    history_start        int64 [n + 1] slices of history (empty when no penalty is on)
+    num_prompt           int32 [n] how many ids of the slice are prompt
+    bias_ids, bias_values, bias_start   int32/float32 [total], int64 [n + 1]: added to logits; -inf masks (min_tokens)
+    top_logprobs         int32 [n] how many alternatives to report; -1: no logprobs at all
+    """
+
+    logit_row: I32
+    temperature: F32
+    top_k: I32
+    top_p: F32
+    min_p: F32
+    repetition: F32
+    presence: F32
+    frequency: F32
+    seed: NDArray[np.uint64]
+    choice: I32
+    position: I32
+    history: I32
+    history_start: I64
+    num_prompt: I32
+    bias_ids: I32
+    bias_values: F32
+    bias_start: I64
+    top_logprobs: I32
+
+
+@dataclass(slots=True)
+class SampleResult:
+    """token_ids int32 [n]; where top_logprobs >= 0 also the chosen token's logprob float32 [n] and rank int32 [n] (1-based), and
+    top_ids int32 [n, k], top_values float32 [n, k] with k = max(top_logprobs) (entries beyond a row's own count are undefined)."""
+
+    token_ids: I32
+    logprob: F32
+    rank: I32
+    top_ids: I32
+    top_values: F32
+
+
+class Program(Protocol):
+    """A model bound to a backend, ready to run steps."""
+
+    def run(self, inputs: StepInputs) -> F32:
+        """Compute one step. Returns logits [num_logits, vocab_size], valid until the next run."""
+        ...
+
+
+class ParameterOps(Protocol):
+    """How parameters enter a backend. Called while a model is built."""
+
+    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> Weight:
+        """One weight whose outputs are those of parts one after the other (q, k, v in one product).
+
+        parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part.
+        Raises LoadError naming file and tensor if a scale or float value is not finite.
+        """
+        ...
+
+    def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> Vector:
+        """A float32 vector, offset added to each element (Gemma's norms store weight - 1). Raises LoadError like load_linear."""
+        ...
+
+    def load_rope(self, rope: RopeConfig, max_position: int) -> RopeTable:
+        """Cosines and sines for positions 0..max_position-1; equal configurations share one table."""
+        ...
+
+
+class Ops(ParameterOps, Protocol):
+    """The operations. Shapes are [rows, columns]; every result is float32."""
+
+    def embedding(self, table: Weight, scale: float = 1.0) -> Tensor:
+        """Rows of table by the step's token ids, times scale -> [num_tokens, hidden]."""
+        ...
+
+    def linear(self, x: Tensor, weight: Weight) -> Tensor:
+        """x [rows, in] times weight [out, in] transposed, plus bias -> [rows, out].
+
+        Float weights: float32 sums in k order. Quantised weights: x is rounded to int8 per row and group of 32 columns,
+        products accumulate in int32, group scales are applied in k order.
+        """
+        ...
+
+    def rms_norm(self, x: Tensor, weight: Vector, eps: float) -> Tensor:
+        """Scale to unit root mean square, then by weight (Zhang and Sennrich, 2019).
+
+        Works on groups of len(weight) columns: a head-sized weight normalises each head on its own (QK norm).
+        """
+        ...
+
+    def add(self, a: Tensor, b: Tensor) -> Tensor:
+        """Element-wise sum of two [rows, n]."""
+        ...
+
+    def split(self, x: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+        """Views of consecutive column ranges; nothing is copied."""
+        ...
+
+    def rope(self, x: Tensor, table: RopeTable, head_dim: int) -> Tensor:
+        """Rotate each head of x [rows, heads * head_dim] by the row's position (half-split pairs)."""
+        ...
+
+    def kv_write(self, k: Tensor, v: Tensor, spec: AttentionSpec) -> None:
+        """Store keys and values [rows, num_kv_heads * head_dim] at the step's slots. Must precede paged_attention of the layer."""
+        ...
+
+    def paged_attention(self, q: Tensor, spec: AttentionSpec) -> Tensor:
+        """Causal attention of q [rows, num_heads * head_dim] over each sequence's blocks (Kwon et al., 2023) -> same shape."""
+        ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """silu(left half) * right half: [rows, 2 n] -> [rows, n]."""
+        ...
+
+    def gelu_mul(self, gate_up: Tensor) -> Tensor:
+        """gelu(left half) * right half, the tanh form: [rows, 2 n] -> [rows, n]."""
+        ...
+
+    def select_rows(self, x: Tensor) -> Tensor:
+        """The step's logit_rows of x -> [num_logits, columns]; later ops work on these rows."""
+        ...
+
+    def softcap(self, x: Tensor, cap: float) -> Tensor:
+        """cap * tanh(x / cap), element-wise."""
+        ...
+
+
+class Model(Protocol):
+    """One architecture with its parameters loaded."""
+
+    def forward(self, ops: Ops) -> Tensor:
+        """The program of one step: returns logits [num_logits, vocab_size]."""
+        ...
+
+
+class Backend(Protocol):
+    """A device: loads parameters, owns the KV cache, turns a model into a program, samples."""
+
+    @property
+    def parameters(self) -> ParameterOps: ...
+
+    def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
+        """Reserve the KV cache. Raises ConfigError if the memory cannot be had."""
+        ...
+
+    def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> Program:
+        """A program for steps of at most these sizes; eager runs op by op with the same bytes."""
+        ...
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole KV blocks (source, destination) in every layer, in the order given."""
+        ...
+
+    def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
+        """Choose a token for each row. logits [num_logits, vocab_size] stay unchanged.
+
+        Order: logprobs of the raw logits; bias; repetition (prompt and output), presence and frequency (output) penalties;
+        greedy = largest logit, lowest id on ties; else divide by temperature, keep top_k, then top_p, then min_p, and take the
+        first token, in order of falling logit then rising id, whose cumulative probability exceeds u(seed, choice, position).
+        """
+        ...
+
+    def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
+        """Raw log-softmax of given tokens at given logit rows, with their rank and the `top` alternatives (prompt logprobs)."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Facts for the start-up lines: isa, threads, weight formats and bytes."""
+        ...

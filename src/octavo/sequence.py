@@ -1,0 +1,76 @@
+"""Sequence: one choice of one request on its way through the engine: its tokens, its progress, its end."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from octavo.sampling_params import SamplingParams
+
+
+class SequenceState(enum.Enum):
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+class FinishReason(enum.Enum):
+    """Why a sequence ended; the value is what the API reports."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+    ERROR = "error"
+
+
+@dataclass(slots=True)
+class Sequence:
+    """Live state of one choice. Prompt and output stay distinct for ever, also when recomputed after preemption.
+
+    seq_id             unique in the engine, never reused
+    choice             index of the completion within its request; key of the noise together with seed
+    max_tokens         resolved: never None, at least 1, fits max_model_len
+    stop_token_ids     ids that end the sequence (model's end-of-sequence unless ignore_eos, and the request's own)
+    fork_of            seq_id of choice 0 of the same request (n > 1): its prompt blocks are shared instead of computed again
+    num_computed       tokens whose keys and values are in the cache; reset by preemption
+    num_cached_prompt  prompt tokens found in the prefix cache (or shared with fork_of) when first admitted; None until then
+    """
+
+    seq_id: int
+    request_id: str
+    prompt_token_ids: list[int]
+    sampling: SamplingParams
+    seed: int
+    max_tokens: int
+    stop_token_ids: frozenset[int]
+    arrival_s: float
+    choice: int = 0
+    cache_salt: str = ""
+    priority: int = 0
+    fork_of: int | None = None
+    output_token_ids: list[int] = field(default_factory=list)
+    state: SequenceState = SequenceState.WAITING
+    num_computed: int = 0
+    num_cached_prompt: int | None = None
+    num_preemptions: int = 0
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    """The id that ended it, when finish_reason is STOP by a token."""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.prompt_token_ids) + len(self.output_token_ids)
+
+    @property
+    def num_prompt(self) -> int:
+        return len(self.prompt_token_ids)
+
+    def token_ids(self, first: int, last: int) -> list[int]:
+        """Tokens at positions first..last (end exclusive) of prompt + output."""
+        num_prompt = len(self.prompt_token_ids)
+        if last <= num_prompt:
+            return self.prompt_token_ids[first:last]
+        if first >= num_prompt:
+            return self.output_token_ids[first - num_prompt : last - num_prompt]
+        return self.prompt_token_ids[first:] + self.output_token_ids[: last - num_prompt]

@@ -1,0 +1,98 @@
+"""The contract between scheduler and worker: what one step computes, and what came out of it.
+
+Plain values only (msgspec structs), so that a plan can cross a process border unchanged. The worker keeps what it was told:
+a sequence's token ids and block table travel once, later steps send only what is new.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.sampling_params import SamplingParams
+
+
+class NewSequence(msgspec.Struct):
+    """Everything the worker must know of a sequence it has not got (first time, or again after preemption).
+
+    token_ids   prompt then output tokens so far
+    num_prompt  how many of token_ids are prompt; fixed for the life of the sequence
+    choice      the choice index within its request; part of the noise key
+    seed        resolved seed, never None
+    """
+
+    token_ids: list[int]
+    num_prompt: int
+    choice: int
+    seed: int
+    sampling: SamplingParams
+    stop_token_ids: list[int]
+    """Ids masked while fewer than min_tokens outputs exist: the model's end-of-sequence ids (unless ignore_eos) and the request's."""
+
+
+class ScheduledSequence(msgspec.Struct):
+    """One sequence's share of a step: compute positions [num_computed, num_computed + num_new).
+
+    new_block_ids are appended to the worker's block table of the sequence (the whole table when `new` is set).
+    replaced_blocks are (index in the table, new block id) pairs: copy on write gave the sequence its own copy.
+    needs_sample: the share reaches the last known token, so its logits choose the next one.
+    """
+
+    seq_id: int
+    num_computed: int
+    num_new: int
+    new_block_ids: list[int]
+    needs_sample: bool
+    new: NewSequence | None = None
+    replaced_blocks: list[tuple[int, int]] = []
+
+
+class StepPlan(msgspec.Struct):
+    """One step: block copies first, then the forward pass over all shares, then sampling.
+
+    Sequences stand decodes first, then prefill chunks; removed are ids the worker may forget (finished, aborted, preempted)
+    and is applied before anything else.
+    """
+
+    step_id: int
+    sequences: list[ScheduledSequence]
+    block_copies: list[tuple[int, int]] = []
+    removed: list[int] = []
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(s.num_new for s in self.sequences)
+
+
+class TokenLogprobs(msgspec.Struct):
+    """Log-softmax of the raw logits at one position: the chosen token, its rank (1 = most likely), and the top alternatives."""
+
+    token_id: int
+    logprob: float
+    rank: int
+    top_ids: list[int]
+    top_logprobs: list[float]
+
+
+class SampledToken(msgspec.Struct):
+    """The token a sequence produced in this step."""
+
+    seq_id: int
+    token_id: int
+    logprobs: TokenLogprobs | None = None
+
+
+class PromptLogprobs(msgspec.Struct):
+    """Logprobs of prompt positions first_position, first_position + 1, ... (each of the token AT that position)."""
+
+    seq_id: int
+    first_position: int
+    entries: list[TokenLogprobs]
+
+
+class StepResult(msgspec.Struct):
+    """What one step produced. `failed` maps a sequence id to the reason its own handling raised; others are unaffected."""
+
+    step_id: int
+    sampled: list[SampledToken]
+    prompt_logprobs: list[PromptLogprobs] = []
+    failed: dict[int, str] = {}
