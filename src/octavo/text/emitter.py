@@ -1,0 +1,122 @@
+"""TextEmitter: token ids to bytes to text that is safe to send. One machine for streamed and whole answers.
+
+    token ids --token_bytes--> bytes --incremental UTF-8--> characters --stop search--> text
+
+Text is held back only while it could still change: an incomplete character, or characters that may be the beginning of a stop
+string. Joining everything that `push` and `finish` return gives the text of the whole, wherever the token borders fall.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+from octavo.text.tokenizer import Tokenizer
+
+
+class TextEmitter:
+    """The text of one completion, token by token.
+
+    stopped       the stop string that ended the text, or None
+    num_tokens    tokens taken; once stopped, the last of them is the one that completed the stop string
+    text_offsets  for every token taken, the character position in the whole text at which its own text begins (a token that
+                  continues a character points at that character)
+
+    Stop rule: the stop string that is complete first wins; of several that complete with the same character, the longest. So
+    the result depends on the characters alone and no text beyond the match is ever needed. Invalid UTF-8 becomes U+FFFD as in
+    `bytes.decode(errors="replace")` of the whole.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        stop: Sequence[str] = (),
+        include_stop_str_in_output: bool = False,
+        skip_special_tokens: bool = True,
+        at_start: bool = False,
+    ) -> None:
+        """at_start=True: the tokens begin a text of their own, so SentencePiece's leading space goes, as in Tokenizer.decode.
+        Completions follow a prompt and keep it."""
+        self._tokenizer = tokenizer
+        self._stop = tuple(stop)
+        self._longest_stop = max(map(len, self._stop), default=0)
+        self._include_stop = include_stop_str_in_output
+        self._skipped = (
+            tokenizer.special_token_ids if skip_special_tokens else frozenset()
+        )
+        self._at_start = at_start and tokenizer.strips_leading_space
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self._num_characters = 0
+        self._finished = False
+        self.stopped: str | None = None
+        self.num_tokens = 0
+        self.text_offsets: list[int] = []
+
+    def push(self, token_id: int) -> str:
+        """Take one token; returns the text that is now final. After a stop, tokens are ignored and the text is empty."""
+        if self.stopped is not None or self._finished:
+            return ""
+        self.num_tokens += 1
+        self.text_offsets.append(self._num_characters)
+        if token_id in self._skipped:
+            return ""
+        return self._take(self._decoder.decode(self._bytes(token_id)))
+
+    def finish(self) -> str:
+        """End of the sequence: returns what was held back; an incomplete character becomes U+FFFD. Further calls return ""."""
+        if self.stopped is not None or self._finished:
+            return ""
+        self._finished = True
+        text = self._take(self._decoder.decode(b"", final=True))
+        if self.stopped is None:
+            text += self._held
+            self._held = ""
+        return text
+
+    def _bytes(self, token_id: int) -> bytes:
+        if not self._at_start:
+            return self._tokenizer.token_bytes(token_id)
+        self._at_start = (
+            not self._tokenizer.token_bytes(token_id)
+            and self._tokenizer.strips_from_first_text
+        )
+        return self._tokenizer.first_token_bytes(token_id)
+
+    def _take(self, characters: str) -> str:
+        """Append decoded characters; returns what can go out, and records a stop."""
+        self._num_characters += len(characters)
+        if not self._stop or not characters:
+            return characters
+        pending = self._held + characters
+        found = self._first_stop(pending)
+        if found is not None:
+            start, stop = found
+            self.stopped = stop
+            self._held = ""
+            return (
+                pending[: start + len(stop)] if self._include_stop else pending[:start]
+            )
+        safe = len(pending) - self._num_uncertain(pending)
+        self._held = pending[safe:]
+        return pending[:safe]
+
+    def _first_stop(self, pending: str) -> tuple[int, str] | None:
+        """(position, stop string) of the match that ends first, the longest of those that end together."""
+        best: tuple[int, int, str] | None = None
+        for stop in self._stop:
+            position = pending.find(stop)
+            if position >= 0 and (
+                best is None or (position + len(stop), position) < best[:2]
+            ):
+                best = (position + len(stop), position, stop)
+        return None if best is None else (best[1], best[2])
+
+    def _num_uncertain(self, pending: str) -> int:
+        """Length of the longest end of pending that is a proper beginning of a stop string."""
+        for length in range(min(self._longest_stop - 1, len(pending)), 0, -1):
+            tail = pending[-length:]
+            if any(stop.startswith(tail) for stop in self._stop if len(stop) > length):
+                return length
+        return 0

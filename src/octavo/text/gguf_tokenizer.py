@@ -1,0 +1,394 @@
+"""A tokenizer from the metadata of a GGUF file: byte-level BPE, SentencePiece BPE, unigram.
+
+A GGUF file stores the vocabulary and, for the rest, names and flags that llama.cpp has code for; here they become the same
+pipeline that the model's tokenizer.json describes. Source: docs/gguf.md of the ggml repository; llama-vocab.cpp of llama.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TypeVar
+
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from octavo.errors import LoadError
+from octavo.text.pre_tokenizers import PRE_TOKENIZER_RULES, build_pre_tokenizer
+from octavo.text.token_bytes import SPACE_MARK
+from octavo.text.tokenizer import Tokenizer, TokenizerSpec
+
+_T = TypeVar("_T", int, float, str)
+
+_UNPICKABLE_SCORE = -1e6
+"""Unigram score of control tokens: plain text must never be segmented into one."""
+
+_END_OF_TURN_TEXTS = frozenset(
+    {
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<|endoftext|>",
+        "<end_of_turn>",
+        "<|end_of_text|>",
+        "<|eom_id|>",
+        "<EOT>",
+    }
+)
+"""Control tokens that end a generation whatever eos_token_id says; files often name only one of several."""
+
+
+class TokenType(IntEnum):
+    """`tokenizer.ggml.token_type`."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    source: str
+    metadata: Mapping[str, object]
+    model: str
+    tokens: list[str]
+    types: list[int]
+    ids: dict[str, int]
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.metadata.get(f"tokenizer.ggml.{name}", default)
+        if not isinstance(value, bool):
+            raise LoadError(
+                f"{self.source}: tokenizer.ggml.{name} is {value!r}; it must be true or false"
+            )
+        return value
+
+    def token_id(self, name: str) -> int | None:
+        """Id under tokenizer.ggml.{name}_token_id, None where absent or -1."""
+        value = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if value is None or value in (-1, 0xFFFFFFFF):
+            return None
+        if not isinstance(value, int) or not 0 <= value < len(self.tokens):
+            raise LoadError(
+                f"{self.source}: tokenizer.ggml.{name}_token_id is {value!r}; the vocabulary has ids 0..{len(self.tokens) - 1}"
+            )
+        return value
+
+    def of_type(self, *wanted: TokenType) -> list[int]:
+        return [i for i, kind in enumerate(self.types) if kind in wanted]
+
+
+def tokenizer_from_gguf(metadata: Mapping[str, object], path: Path) -> Tokenizer:
+    """Build the tokenizer that `metadata` describes; LoadError names the key that is missing, damaged or unknown."""
+    source = str(path)
+    model = metadata.get("tokenizer.ggml.model")
+    builder = _BUILDERS.get(model) if isinstance(model, str) else None
+    if builder is None or not isinstance(model, str):
+        raise LoadError(
+            f"{source}: tokenizer.ggml.model is {model!r}; known: {', '.join(sorted(_BUILDERS))}"
+        )
+    tokens = _array(metadata, "tokenizer.ggml.tokens", str, source)
+    types = [int(TokenType.NORMAL)] * len(tokens)
+    if "tokenizer.ggml.token_type" in metadata:
+        types = _array(metadata, "tokenizer.ggml.token_type", int, source, len(tokens))
+    if model != "gpt2":
+        tokens = _respell_spaces(tokens)
+    vocabulary = _Vocabulary(
+        source,
+        metadata,
+        model,
+        tokens,
+        types,
+        {token: i for i, token in enumerate(tokens)},
+    )
+    backend, adds_bos, adds_eos = builder(vocabulary)
+    _add_tokens(backend, vocabulary)
+    spec = _read_spec(
+        vocabulary,
+        vocabulary.flag("add_bos_token", adds_bos),
+        vocabulary.flag("add_eos_token", adds_eos),
+    )
+    return Tokenizer(backend, spec)
+
+
+def _build_byte_level(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
+    """GPT-2's BPE over bytes; also says whether BOS and EOS are added when the file is silent."""
+    name = vocabulary.metadata.get("tokenizer.ggml.pre", "default")
+    rule = PRE_TOKENIZER_RULES.get(name) if isinstance(name, str) else None
+    if rule is None:
+        raise LoadError(
+            f"{vocabulary.source}: the pre-tokenizer {name!r} (tokenizer.ggml.pre) is unknown, and text cannot be cut as the "
+            f"model learned it; known: {', '.join(sorted(PRE_TOKENIZER_RULES))}"
+        )
+    merges = _read_merges(vocabulary)
+    try:
+        bpe = models.BPE(
+            vocab=vocabulary.ids, merges=merges, ignore_merges=rule.ignore_merges
+        )
+    except Exception as error:  # noqa: BLE001 (the library raises bare Exception for merges outside the vocabulary)
+        raise LoadError(
+            f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}"
+        ) from None
+    backend = Backend(bpe)
+    if rule.nfc:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = build_pre_tokenizer(rule)
+    backend.decoder = decoders.ByteLevel()
+    return backend, rule.adds_bos, False
+
+
+def _build_sentencepiece(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
+    """SentencePiece BPE. The file has scores; the merge list that `tokenizers` needs is derived from them."""
+    if "tokenizer.ggml.merges" in vocabulary.metadata:
+        merges = _read_merges(vocabulary)
+    else:
+        scores = _array(
+            vocabulary.metadata,
+            "tokenizer.ggml.scores",
+            float,
+            vocabulary.source,
+            len(vocabulary.tokens),
+        )
+        merges = merges_from_scores(vocabulary.tokens, vocabulary.types, scores)
+    unknown = vocabulary.token_id("unknown")
+    try:
+        bpe = models.BPE(
+            vocab=vocabulary.ids,
+            merges=merges,
+            unk_token=None if unknown is None else vocabulary.tokens[unknown],
+            fuse_unk=True,
+            byte_fallback=bool(vocabulary.of_type(TokenType.BYTE)),
+        )
+    except Exception as error:  # noqa: BLE001
+        raise LoadError(
+            f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}"
+        ) from None
+    backend = Backend(bpe)
+    adds_space = vocabulary.flag("add_space_prefix", vocabulary.model == "llama")
+    to_mark = normalizers.Replace(" ", SPACE_MARK)
+    # As llama.cpp, and as the tokenizer.json files of Llama 2, Mistral and Phi-3: also the text after a control token gets
+    # the extra space.
+    backend.normalizer = (
+        normalizers.Sequence([normalizers.Prepend(SPACE_MARK), to_mark])
+        if adds_space
+        else to_mark
+    )
+    backend.decoder = _mark_decoder(adds_space)
+    return backend, vocabulary.model == "llama", False
+
+
+def _build_unigram(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
+    """Unigram language model (Kudo, 2018), as in T5."""
+    scores = _array(
+        vocabulary.metadata,
+        "tokenizer.ggml.scores",
+        float,
+        vocabulary.source,
+        len(vocabulary.tokens),
+    )
+    plain = {TokenType.NORMAL, TokenType.USER_DEFINED}
+    pieces = [
+        (token, score if kind in plain else _UNPICKABLE_SCORE)
+        for token, score, kind in zip(
+            vocabulary.tokens, scores, vocabulary.types, strict=True
+        )
+    ]
+    byte_fallback = bool(vocabulary.of_type(TokenType.BYTE))
+    backend = Backend(
+        models.Unigram(pieces, vocabulary.token_id("unknown"), byte_fallback)
+    )
+    adds_space = vocabulary.flag("add_space_prefix", True)
+    squeezes = vocabulary.flag("remove_extra_whitespaces", True)
+    steps: list[normalizers.Normalizer] = []
+    if "tokenizer.ggml.precompiled_charsmap" in vocabulary.metadata:
+        charsmap = _array(
+            vocabulary.metadata,
+            "tokenizer.ggml.precompiled_charsmap",
+            int,
+            vocabulary.source,
+        )
+        steps.append(_charsmap_normalizer(charsmap, vocabulary.source))
+    if squeezes:
+        steps += [
+            normalizers.Strip(left=True, right=True),
+            normalizers.Replace(Regex(" {2,}"), SPACE_MARK),
+        ]
+    backend.normalizer = normalizers.Sequence(steps)
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(
+        prepend_scheme="always" if adds_space else "never"
+    )
+    backend.decoder = _mark_decoder(adds_space)
+    return backend, False, True
+
+
+_BUILDERS = {
+    "gpt2": _build_byte_level,
+    "llama": _build_sentencepiece,
+    "gemma4": _build_sentencepiece,
+    "t5": _build_unigram,
+}
+
+
+def merges_from_scores(
+    tokens: list[str], types: list[int], scores: list[float]
+) -> list[tuple[str, str]]:
+    """All ways to join two pieces into a third, best first: what SentencePiece's BPE does by looking at scores.
+
+    User-defined pieces come before all others, in file order: SentencePiece never splits them (their stored score means
+    nothing). Control and byte tokens take no part, so no plain text can merge into one. Pairs that make the same piece are
+    ordered longest left part first, as transformers orders them.
+    """
+    normal, user_defined = int(TokenType.NORMAL), int(TokenType.USER_DEFINED)
+    pieces = {
+        token
+        for token, kind in zip(tokens, types, strict=True)
+        if kind == normal or kind == user_defined
+    }
+    order = [i for i, kind in enumerate(types) if kind == user_defined]
+    order += sorted(
+        (i for i, kind in enumerate(types) if kind == normal), key=lambda i: -scores[i]
+    )
+    merges: list[tuple[str, str]] = []
+    for i in order:
+        token = tokens[i]
+        merges += [
+            (left, right)
+            for cut in range(len(token) - 1, 0, -1)
+            if (left := token[:cut]) in pieces and (right := token[cut:]) in pieces
+        ]
+    return merges
+
+
+def _mark_decoder(strips_space: bool) -> decoders.Decoder:
+    steps = [
+        decoders.Replace(SPACE_MARK, " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+    ]
+    if strips_space:
+        steps.append(decoders.Strip(content=" ", left=1, right=0))
+    return decoders.Sequence(steps)
+
+
+def _charsmap_normalizer(charsmap: list[int], source: str) -> normalizers.Normalizer:
+    try:
+        return normalizers.Precompiled(bytes(byte & 0xFF for byte in charsmap))
+    except Exception as error:  # noqa: BLE001 (the library raises bare Exception for a damaged table)
+        raise LoadError(
+            f"{source}: tokenizer.ggml.precompiled_charsmap is damaged: {error}"
+        ) from None
+
+
+def _respell_spaces(tokens: list[str]) -> list[str]:
+    """Runs of spaces with SentencePiece's mark: files hold user-defined "  " with real spaces, text arrives with marks."""
+    known = set(tokens)
+    respelled = []
+    for token in tokens:
+        marked = SPACE_MARK * len(token)
+        is_run = token.startswith(" ") and not token.strip(" ") and marked not in known
+        respelled.append(marked if is_run else token)
+    return respelled
+
+
+def _add_tokens(backend: Backend, vocabulary: _Vocabulary) -> None:
+    """Make control tokens and user-defined ones match whole in the text."""
+    tokens = vocabulary.tokens
+    special = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)
+    backend.add_special_tokens(
+        [
+            AddedToken(tokens[i], normalized=False, special=True)
+            for i in special
+            if tokens[i]
+        ]
+    )
+    user_defined = vocabulary.of_type(TokenType.USER_DEFINED)
+    plain = [tokens[i] for i in user_defined if tokens[i].strip(SPACE_MARK)]
+    backend.add_tokens(
+        [AddedToken(token, normalized=False, special=False) for token in plain]
+    )
+
+
+def _read_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
+    merges = []
+    for index, line in enumerate(
+        _array(vocabulary.metadata, "tokenizer.ggml.merges", str, vocabulary.source)
+    ):
+        left, space, right = line.partition(" ")
+        if not (left and space and right):
+            raise LoadError(
+                f"{vocabulary.source}: tokenizer.ggml.merges, entry {index} is {line!r}; expected 'left right'"
+            )
+        merges.append((left, right))
+    return merges
+
+
+def _read_spec(
+    vocabulary: _Vocabulary, adds_bos: bool, adds_eos: bool
+) -> TokenizerSpec:
+    bos, eos = vocabulary.token_id("bos"), vocabulary.token_id("eos")
+    ends = [
+        i
+        for i in (eos, vocabulary.token_id("eot"), vocabulary.token_id("eom"))
+        if i is not None
+    ]
+    ends += [
+        i
+        for i in vocabulary.of_type(TokenType.CONTROL)
+        if vocabulary.tokens[i] in _END_OF_TURN_TEXTS
+    ]
+    names = {
+        "bos_token": bos,
+        "eos_token": eos,
+        "unk_token": vocabulary.token_id("unknown"),
+    }
+    names["pad_token"] = vocabulary.token_id("padding")
+    templates = {
+        key.removeprefix("tokenizer.chat_template").lstrip(".") or "default": value
+        for key, value in vocabulary.metadata.items()
+        if key.startswith("tokenizer.chat_template") and isinstance(value, str)
+    }
+    return TokenizerSpec(
+        source=vocabulary.source,
+        vocab_size=len(vocabulary.tokens),
+        bos_token_id=bos,
+        eos_token_ids=tuple(dict.fromkeys(ends)),
+        prefix_ids=(bos,) if adds_bos and bos is not None else (),
+        suffix_ids=(eos,) if adds_eos and eos is not None else (),
+        special_tokens={
+            name: vocabulary.tokens[i] for name, i in names.items() if i is not None
+        },
+        chat_templates=templates,
+    )
+
+
+def _array(
+    metadata: Mapping[str, object],
+    key: str,
+    kind: type[_T],
+    source: str,
+    length: int | None = None,
+) -> list[_T]:
+    """A list of `kind` (floats may be written as integers), checked."""
+    value = metadata.get(key)
+    if not isinstance(value, list) or not value:
+        raise LoadError(
+            f"{source}: {key} is missing or empty; the file carries no usable tokenizer, convert the model again"
+        )
+    accepted = (int, float) if kind is float else (kind,)
+    wrong = next(
+        (i for i, item in enumerate(value) if not isinstance(item, accepted)), None
+    )
+    if wrong is not None:
+        raise LoadError(
+            f"{source}: {key}, entry {wrong} is {value[wrong]!r}; expected {kind.__name__}"
+        )
+    if length is not None and len(value) != length:
+        raise LoadError(
+            f"{source}: {key} has {len(value)} entries, but tokenizer.ggml.tokens has {length}"
+        )
+    return value
