@@ -35,6 +35,9 @@ class Sequence:
     fork_of            seq_id of choice 0 of the same request (n > 1): its prompt blocks are shared instead of computed again
     num_computed       tokens whose keys and values are in the cache; reset by preemption
     num_cached_prompt  prompt tokens found in the prefix cache (or shared with fork_of) when first admitted; None until then
+    next_prompt_logprob  prompt position whose logprobs are to be reported next (those of earlier ones are out); the first has none
+    adapter_id         content identity (not the name) of the adapter its keys and values depend on; "" is the bare model
+    first_scheduled_s  time of its first step, on the clock of arrival_s; None while it has not been in one
     """
 
     seq_id: int
@@ -47,6 +50,7 @@ class Sequence:
     arrival_s: float
     choice: int = 0
     cache_salt: str = ""
+    adapter_id: str = ""
     priority: int = 0
     fork_of: int | None = None
     output_token_ids: list[int] = field(default_factory=list)
@@ -54,6 +58,8 @@ class Sequence:
     num_computed: int = 0
     num_cached_prompt: int | None = None
     num_preemptions: int = 0
+    next_prompt_logprob: int = 1
+    first_scheduled_s: float | None = None
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     """The id that ended it, when finish_reason is STOP by a token."""

@@ -49,8 +49,10 @@ class ScheduledSequence(msgspec.Struct):
 class StepPlan(msgspec.Struct):
     """One step: block copies first, then the forward pass over all shares, then sampling.
 
-    Sequences stand decodes first, then prefill chunks; removed are ids the worker may forget (finished, aborted, preempted)
-    and is applied before anything else.
+    Sequences stand decodes first (num_new 1), then prefill chunks. removed are ids the worker may forget (finished, aborted,
+    preempted) and is applied before anything else; an id in it may be unknown, or come again as new in the same plan.
+    block_copies are (source, target) pairs and may run in any order: targets are distinct and none is a source. A plan may have no
+    sequences.
     """
 
     step_id: int

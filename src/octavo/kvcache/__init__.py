@@ -1,0 +1,1 @@
+"""KV cache bookkeeping: block ids, never tensors. Pure: no I/O, no clock, no device."""

@@ -1,0 +1,1 @@
+"""Token-budget continuous batching. Pure: ids, counts and the time it is given."""

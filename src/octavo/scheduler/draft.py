@@ -1,0 +1,62 @@
+"""StepDraft: a step plan while it is being made. Shares can still be taken back from it."""
+
+from __future__ import annotations
+
+from octavo.kvcache.manager import Growth
+from octavo.scheduler.budget import StepBudget
+from octavo.sequence import Sequence
+from octavo.step import NewSequence, ScheduledSequence, StepPlan
+
+
+class StepDraft:
+    """Shares by seq_id, in the order they were given, with the block copies each of them needs.
+
+    reserved_blocks  blocks that the running sequences will ask for until all of them have computed every token they have and the one
+                     that follows; what is admitted beside them must leave these free (see Scheduler)
+    """
+
+    __slots__ = ("_copies", "budget", "reserved_blocks", "shares")
+
+    def __init__(self, budget: StepBudget) -> None:
+        self.budget = budget
+        self.shares: dict[int, ScheduledSequence] = {}
+        self.reserved_blocks = 0
+        self._copies: dict[int, list[tuple[int, int]]] = {}
+
+    def add(self, sequence: Sequence, num_new: int, growth: Growth, new: NewSequence | None, block_ids: list[int]) -> None:
+        """Give the sequence positions num_computed .. num_computed + num_new. block_ids: what the worker appends to its table."""
+        first = sequence.num_computed
+        self.budget.take(sequence, first, num_new)
+        needs_sample = first + num_new == sequence.num_tokens
+        self.shares[sequence.seq_id] = ScheduledSequence(
+            sequence.seq_id, first, num_new, block_ids, needs_sample, new, growth.replaced
+        )
+        if growth.copies:
+            self._copies[sequence.seq_id] = growth.copies
+
+    def withdraw(self, sequence: Sequence) -> None:
+        """Take back the share of a sequence that lost its blocks, if it had one."""
+        share = self.shares.pop(sequence.seq_id, None)
+        if share is not None:
+            self.budget.refund(sequence, share.num_computed, share.num_new)
+            self._copies.pop(sequence.seq_id, None)
+
+    def finish(self, step_id: int, removed: list[int]) -> StepPlan:
+        """The plan: one-token shares first, then chunks, each in the order they were given."""
+        shares = list(self.shares.values())
+        if any(share.num_new > 1 for share in shares):
+            shares.sort(key=lambda share: share.num_new > 1)
+        copies = [pair for pairs in self._copies.values() for pair in pairs]
+        return StepPlan(step_id, shares, copies, removed)
+
+
+def new_sequence(sequence: Sequence) -> NewSequence:
+    """What the worker must be told of a sequence it does not know, or had to forget."""
+    return NewSequence(
+        token_ids=sequence.prompt_token_ids + sequence.output_token_ids,
+        num_prompt=sequence.num_prompt,
+        choice=sequence.choice,
+        seed=sequence.seed,
+        sampling=sequence.sampling,
+        stop_token_ids=sorted(sequence.stop_token_ids),
+    )

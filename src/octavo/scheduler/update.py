@@ -1,0 +1,74 @@
+"""SequenceUpdate: what one settled step means for one sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from octavo.scheduler.budget import wants_prompt_logprobs
+from octavo.sequence import FinishReason, Sequence
+from octavo.step import PromptLogprobs, TokenLogprobs
+
+
+@dataclass(slots=True)
+class SequenceUpdate:
+    """News of one sequence. A sequence gets exactly one update with a finish_reason, unless `Scheduler.abort` ended it.
+
+    new_token_ids      tokens sampled in this step, in order; a stop token that ended the sequence is among them
+    logprobs           one entry per new token, if asked for
+    prompt_logprobs    entries for the next prompt positions; every position is reported once, also after preemption
+    num_cached_prompt  prompt tokens that were not computed at its first admission
+    error              why it failed, when finish_reason is ERROR
+    """
+
+    seq_id: int
+    request_id: str
+    choice: int
+    num_cached_prompt: int
+    new_token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: PromptLogprobs | None = None
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    error: str | None = None
+
+
+def update_of(sequence: Sequence) -> SequenceUpdate:
+    """An update without news yet."""
+    return SequenceUpdate(sequence.seq_id, sequence.request_id, sequence.choice, sequence.num_cached_prompt or 0)
+
+
+def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> FinishReason | None:
+    """Append a sampled token to the output; the reason if the sequence ends with it.
+
+    A stop token wins over a length limit reached by the same token. Up to min_tokens outputs the worker masks stop tokens, so none
+    can end the sequence there.
+    """
+    output = sequence.output_token_ids
+    output.append(token_id)
+    if token_id in sequence.stop_token_ids and len(output) > sequence.sampling.min_tokens:
+        sequence.stop_token_id = token_id
+        return FinishReason.STOP
+    if len(output) >= sequence.max_tokens or sequence.num_tokens >= max_model_len:
+        return FinishReason.LENGTH
+    return None
+
+
+def report_prompt_logprobs(sequence: Sequence, computed: PromptLogprobs | None) -> PromptLogprobs | None:
+    """The part of `computed` that has not been reported; None if there is none.
+
+    Logits of position p give the entry of position p + 1. Prompt positions computed again after preemption come back from the worker
+    a second time and are dropped here. Raises AssertionError when the worker left a gap, or the prompt is computed and some are missing.
+    """
+    if not wants_prompt_logprobs(sequence):
+        return None
+    reported = None
+    if computed is not None:
+        num_known = sequence.next_prompt_logprob - computed.first_position
+        assert num_known >= 0, f"prompt logprobs begin at position {computed.first_position}, not {sequence.next_prompt_logprob}"
+        entries = computed.entries[num_known:]
+        if entries:
+            reported = PromptLogprobs(computed.seq_id, sequence.next_prompt_logprob, entries)
+            sequence.next_prompt_logprob += len(entries)
+    missing = sequence.num_computed >= sequence.num_prompt > sequence.next_prompt_logprob
+    assert not missing, f"the worker returned no prompt logprobs from position {sequence.next_prompt_logprob} on"
+    return reported

@@ -1,0 +1,192 @@
+"""FakeWorker: obeys step plans with a KV cache of plain integers, and checks at every read that the cache holds the right thing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+
+from octavo.config.scheduler import SchedulerConfig
+from octavo.kvcache.manager import KVCacheManager
+from octavo.sampling_params import SamplingParams
+from octavo.scheduler.policies.registry import make_policy
+from octavo.scheduler.scheduler import Scheduler
+from octavo.scheduler.update import SequenceUpdate
+from octavo.sequence import Sequence
+from octavo.step import NewSequence, PromptLogprobs, SampledToken, ScheduledSequence, StepPlan, StepResult, TokenLogprobs
+
+VOCAB_SIZE = 11
+EOS = 0
+
+
+def digest_of(salt: str, token_ids: Tokens[int]) -> int:
+    """What the fake cache stores for the last of token_ids: it depends on all of them, as keys and values do."""
+    raw = hashlib.blake2b(repr((salt, tuple(token_ids))).encode(), digest_size=8).digest()
+    return int.from_bytes(raw, "little")
+
+
+def next_token(salt: str, seed: int, choice: int, token_ids: Tokens[int]) -> int:
+    """The token that follows: a function of seed, choice and history alone."""
+    return digest_of(f"{salt}/{seed}/{choice}", token_ids) % VOCAB_SIZE
+
+
+@dataclass
+class _Known:
+    new: NewSequence
+    token_ids: list[int]
+    table: list[int] = field(default_factory=list)
+
+
+class FakeWorker:
+    """`salts` maps seq_id to cache salt, so that foreign content in a shared block is noticed, too."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.slots: list[int | None] = [None] * (num_blocks * block_size)
+        self.known: dict[int, _Known] = {}
+        self.salts: dict[int, str] = {}
+        self.num_computed_tokens = 0
+        self.num_copies = 0
+
+    def run(self, plan: StepPlan, failed: Tokens[int] = ()) -> StepResult:
+        for seq_id in plan.removed:
+            self.known.pop(seq_id, None)
+        for share in plan.sequences:
+            self._learn(share)
+        self._copy(plan)
+        self._check_writes(plan)
+        result = StepResult(plan.step_id, [], [], {seq_id: "made to fail" for seq_id in failed})
+        for share in plan.sequences:
+            self._compute(share, result)
+        return result
+
+    def _learn(self, share: ScheduledSequence) -> None:
+        if share.new is not None:
+            assert share.seq_id not in self.known, "told twice"
+            self.known[share.seq_id] = _Known(share.new, list(share.new.token_ids))
+        known = self.known[share.seq_id]
+        known.table += share.new_block_ids
+        for index, block_id in share.replaced_blocks:
+            known.table[index] = block_id
+
+    def _copy(self, plan: StepPlan) -> None:
+        sources = {source for source, _ in plan.block_copies}
+        targets = [target for _, target in plan.block_copies]
+        assert len(set(targets)) == len(targets) and not sources & set(targets), plan.block_copies
+        self.num_copies += len(targets)
+        size = self.block_size
+        for source, target in plan.block_copies:
+            self.slots[target * size : (target + 1) * size] = self.slots[source * size : (source + 1) * size]
+
+    def _check_writes(self, plan: StepPlan) -> None:
+        """No block that is written in this step is in the table of another sequence."""
+        for share in plan.sequences:
+            table = self.known[share.seq_id].table
+            size = self.block_size
+            written = set(table[share.num_computed // size : (share.num_computed + share.num_new - 1) // size + 1])
+            for other_id, other in self.known.items():
+                assert other_id == share.seq_id or not written & set(other.table), f"{share.seq_id} writes into blocks of {other_id}"
+
+    def _slot(self, known: _Known, position: int) -> int:
+        return known.table[position // self.block_size] * self.block_size + position % self.block_size
+
+    def _compute(self, share: ScheduledSequence, result: StepResult) -> None:
+        known, salt = self.known[share.seq_id], self.salts.get(share.seq_id, "")
+        last = share.num_computed + share.num_new
+        self.num_computed_tokens += share.num_new
+        for position in range(share.num_computed, last):
+            self.slots[self._slot(known, position)] = digest_of(salt, known.token_ids[: position + 1])
+        for position in range(last):
+            expected = digest_of(salt, known.token_ids[: position + 1])
+            assert self.slots[self._slot(known, position)] == expected, f"{share.seq_id} reads a wrong key at {position}"
+        if known.new.sampling.prompt_logprobs is not None:
+            entries = [
+                TokenLogprobs(known.token_ids[p + 1], -float(p + 1), 1, [], [])
+                for p in range(share.num_computed, min(last, known.new.num_prompt - 1))
+            ]
+            if entries:
+                result.prompt_logprobs.append(PromptLogprobs(share.seq_id, share.num_computed + 1, entries))
+        assert share.needs_sample == (last == len(known.token_ids)), "needs_sample is wrong"
+        if share.needs_sample:
+            token_id = next_token(salt, known.new.seed, known.new.choice, known.token_ids)
+            known.token_ids.append(token_id)
+            result.sampled.append(SampledToken(share.seq_id, token_id))
+
+
+def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: object) -> Sequence:
+    """A sequence that stops at EOS; `sampling`, `fork_of`, `choice`, `seed`, `cache_salt`, `arrival_s` as keywords."""
+    values: dict[str, object] = {
+        "request_id": f"r{seq_id}",
+        "sampling": SamplingParams(max_tokens=max_tokens),
+        "seed": 7,
+        "stop_token_ids": frozenset({EOS}),
+        "arrival_s": float(seq_id),
+    }
+    values.update(fields)
+    return Sequence(seq_id=seq_id, prompt_token_ids=list(prompt), max_tokens=max_tokens, **values)  # type: ignore[arg-type]
+
+
+class Rig:
+    """A scheduler with its manager and a fake worker; `step` and `finish` run them together."""
+
+    def __init__(
+        self,
+        num_blocks: int = 64,
+        block_size: int = 8,
+        *,
+        caching: bool = True,
+        max_model_len: int | None = None,
+        max_num_seqs: int = 8,
+        max_num_batched_tokens: int = 64,
+        chunked_prefill_size: int = 32,
+    ) -> None:
+        self.config = SchedulerConfig(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            chunked_prefill_size=chunked_prefill_size,
+            max_model_len=max_model_len or num_blocks * block_size,
+        )
+        self.manager = KVCacheManager(num_blocks, block_size, caching, "v1")
+        self.scheduler = Scheduler(self.config, self.manager, make_policy("fcfs"))
+        self.worker = FakeWorker(num_blocks, block_size)
+        self.updates: list[SequenceUpdate] = []
+        self.plans: list[StepPlan] = []
+
+    def add(self, *sequences: Sequence) -> None:
+        for sequence in sequences:
+            self.worker.salts[sequence.seq_id] = sequence.cache_salt
+            self.scheduler.add(sequence)
+
+    def schedule(self) -> StepPlan:
+        plan = self.scheduler.schedule(float(len(self.plans)))
+        assert plan is not None
+        self.plans.append(plan)
+        self.check_plan(plan)
+        return plan
+
+    def settle(self, plan: StepPlan, failed: Tokens[int] = ()) -> list[SequenceUpdate]:
+        updates = self.scheduler.settle(plan, self.worker.run(plan, failed), float(len(self.plans)))
+        self.updates += updates
+        self.scheduler.check_integrity()
+        return updates
+
+    def step(self) -> list[SequenceUpdate]:
+        return self.settle(self.schedule())
+
+    def finish(self) -> None:
+        """Run to the end and check that everything came home."""
+        while self.scheduler.has_work():
+            self.step()
+        assert self.scheduler.schedule(0.0) is None
+        assert self.manager.num_free == self.manager.num_blocks
+        assert self.scheduler.num_running == self.scheduler.num_waiting == 0
+
+    def check_plan(self, plan: StepPlan) -> None:
+        self.scheduler.check_integrity()
+        config = self.config
+        assert plan.num_tokens <= config.max_num_batched_tokens
+        assert len(plan.sequences) <= config.max_num_seqs
+        assert len({share.seq_id for share in plan.sequences}) == len(plan.sequences)
+        sizes = [share.num_new for share in plan.sequences]
+        assert all(1 <= size <= config.chunked_prefill_size for size in sizes)
+        assert [size > 1 for size in sizes] == sorted(size > 1 for size in sizes), "decodes stand first"
