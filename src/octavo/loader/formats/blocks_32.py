@@ -3,7 +3,8 @@
     q8_0  d | 32 x int8                   q4_0  d | 16 bytes of nibbles          q4_1  d m | 16 bytes of nibbles
     q5_0  d | 32 high bits | 16 bytes     q5_1  d m | 32 high bits | 16 bytes
 
-Byte j of the nibbles holds value j in its low half and value j + 16 in its high half; bit j of the high bits is bit 4 of value j.
+Byte j of the nibbles holds value j in its low half and value j + 16 in its high half; bit j of the high
+bits is bit 4 of value j.
 Source: ggml-quants.c of llama.cpp, as restated by the `gguf` package.
 """
 

@@ -6,7 +6,7 @@ Byte layout of one block (d, dmin: float16):
     q4_k   d | dmin | scales 12, 6-bit scales and minimums | codes 128, nibbles
     q5_k   d | dmin | scales 12 | high bits 32 | codes 128, nibbles
     q6_k   low nibbles 128 | high pairs 64 | scales 16, int8 | d
-Codes of a block run in planes: every 32 (q6_k: 64) bytes hold one plane per shift, and planes follow one another in value order.
+Codes of a block run in planes: every 32 (q6_k: 64) bytes hold one plane per shift, and planes follow in value order.
 Source: ggml-quants.c of llama.cpp, as restated by the `gguf` package. Scales are products of a float16 and an integer rounded
 once to float32, exactly as there, so scale * (code - zero_point) + minimum gives the reference's very bits.
 """
@@ -42,8 +42,12 @@ def _scales_and_minimums(blocks: U8) -> tuple[F32, F32]:
     4-7, whose upper two bits sit on top of bytes 0-7.
     """
     first, second, low = blocks[..., 4:8], blocks[..., 8:12], blocks[..., 12:16]
-    scales = np.concatenate([first & np.uint8(0x3F), (low & np.uint8(0x0F)) | ((first >> np.uint8(2)) & np.uint8(0x30))], axis=-1)
-    minimums = np.concatenate([second & np.uint8(0x3F), (low >> np.uint8(4)) | ((second >> np.uint8(2)) & np.uint8(0x30))], axis=-1)
+    scales = np.concatenate(
+        [first & np.uint8(0x3F), (low & np.uint8(0x0F)) | ((first >> np.uint8(2)) & np.uint8(0x30))], axis=-1
+    )
+    minimums = np.concatenate(
+        [second & np.uint8(0x3F), (low >> np.uint8(4)) | ((second >> np.uint8(2)) & np.uint8(0x30))], axis=-1
+    )
     with np.errstate(invalid="ignore"):  # an infinite d times 0; check_finite names the tensor
         return (
             _flat(half(blocks, 0)[..., None] * scales.astype(np.float32)),

@@ -1,0 +1,143 @@
+"""Checkpoint: a model on disk, opened: configuration, named tensors, identity. `open_checkpoint` and `open_config`."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from octavo.config.model import ModelConfig
+from octavo.errors import ConfigError, LoadError
+from octavo.loader.dummy import DummyTensors
+from octavo.loader.gguf import GgufFile, open_gguf
+from octavo.loader.gguf_config import read_gguf_config
+from octavo.loader.gguf_names import name_tensors
+from octavo.loader.hf_config import read_hf_config
+from octavo.loader.mapped_file import MappedFile
+from octavo.loader.parameters import check_parameters, parameter_shapes
+from octavo.loader.safetensors import SafetensorsFile, open_folder
+from octavo.loader.stored import StoredTensor
+
+log = logging.getLogger(__name__)
+
+LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
+_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_WEIGHT_PREFIXES = ("", "language_model.", "model.language_model.")
+"""Where the text model's parameters hang in a checkpoint of a larger model; "model.language_model." replaces "model."."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """An opened model; tensors point into memory maps and cost nothing until they are read.
+
+    path                 the .gguf file (first shard) or the folder
+    tensors              Hugging Face parameter name -> StoredTensor; every parameter the architecture needs, in its right shape
+    weights_version      sha256 over names, sizes, change times and headers of the weight files: changes when a file is replaced
+    generation_defaults  sampling settings the checkpoint recommends, under the names of SamplingParams
+    gguf                 the first GGUF file, whose metadata holds tokenizer and chat template; None for a folder
+    """
+
+    path: Path
+    config: ModelConfig
+    tensors: Mapping[str, StoredTensor]
+    weights_version: bytes
+    generation_defaults: dict[str, float | int]
+    gguf: GgufFile | None
+
+
+def open_checkpoint(path: Path, load_format: str = "auto") -> Checkpoint:
+    """Open a model folder or GGUF file and check that all parameters are there; no weight is read.
+
+    Raises: LoadError naming file and key or tensor; ConfigError for an unknown load_format.
+    """
+    kind, path = _resolve_format(path, load_format)
+    if kind == "gguf":
+        return _open_gguf(path)
+    config, defaults = read_hf_config(path)
+    if kind == "dummy":
+        version = hashlib.sha256(b"dummy" + (path / "config.json").read_bytes()).digest()
+        return Checkpoint(path, config, DummyTensors(config), version, defaults, None)
+    files = open_folder(path)
+    tensors = _named_tensors(files, config, path)
+    check_parameters(config, tensors, str(path))
+    config = replace(config, dtype=_DTYPES[tensors["model.embed_tokens.weight"].format])
+    version = _weights_version(_parts(dict.fromkeys(files.values())), config)
+    return Checkpoint(path, config, tensors, version, defaults, None)
+
+
+def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, dict[str, float | int]]:
+    """Configuration and sampling defaults alone. A GGUF file's header is parsed; a folder's weight files are not opened.
+
+    Raises: as open_checkpoint.
+    """
+    kind, path = _resolve_format(path, load_format)
+    return read_gguf_config(open_gguf(path)) if kind == "gguf" else read_hf_config(path)
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    files = open_gguf(path)
+    config, defaults = read_gguf_config(files)
+    tensors = name_tensors(files, config)
+    check_parameters(config, tensors, str(path))
+    needed = {name: tensors[name] for name in parameter_shapes(config)}
+    return Checkpoint(path, config, needed, _weights_version(_parts(files), config), defaults, files[0])
+
+
+def _named_tensors(files: dict[str, SafetensorsFile], config: ModelConfig, folder: Path) -> dict[str, StoredTensor]:
+    """Pick the parameters the architecture needs; everything else in the files is left alone."""
+    tensors: dict[str, StoredTensor] = {}
+    used: set[str] = set()
+    for name in parameter_shapes(config):
+        candidates = [
+            prefix + (name.removeprefix("model.") if prefix.startswith("model.") else name) for prefix in _WEIGHT_PREFIXES
+        ]
+        stored_name = next((candidate for candidate in candidates if candidate in files), None)
+        if stored_name is not None:
+            tensors[name] = files[stored_name].tensor(stored_name, name)
+            used.add(stored_name)
+    if len(used) < len(files):
+        log.debug("%s: %d tensors are not used by %s", folder, len(files) - len(used), config.architecture)
+    return tensors
+
+
+def _parts(files: Iterable[GgufFile] | Iterable[SafetensorsFile]) -> list[tuple[MappedFile, int]]:
+    return [(file.mapped, file.header_bytes) for file in files]
+
+
+def _weights_version(parts: list[tuple[MappedFile, int]], config: ModelConfig) -> bytes:
+    """Identity of the weights, 32 bytes: cheap, yet another one whenever a file was written again."""
+    digest = hashlib.sha256(repr(config).encode())
+    for mapped, header_bytes in parts:
+        digest.update(f"\0{mapped.path.name}\0{mapped.size_bytes}\0{mapped.mtime_ns}\0".encode())
+        digest.update(mapped.buffer[:header_bytes])
+    return digest.digest()
+
+
+def _resolve_format(path: Path, load_format: str) -> tuple[LoadFormat, Path]:
+    """The container to open and its path: "auto" looks at the file name, then at what the folder holds."""
+    if load_format not in get_args(LoadFormat):
+        known = ", ".join(get_args(LoadFormat))
+        raise ConfigError(f"load_format is {load_format!r}; known: {known}", param="load_format")
+    if not path.exists():
+        raise LoadError(f"{path}: no such file or folder")
+    if path.is_file():
+        if load_format in ("auto", "gguf"):
+            return "gguf", path
+        raise LoadError(f"{path}: load_format {load_format} needs a model folder, this is a file")
+    if load_format == "gguf" or (load_format == "auto" and not (path / "config.json").is_file() and any(path.glob("*.gguf"))):
+        return "gguf", _only_gguf(path)
+    return cast(LoadFormat, "safetensors" if load_format == "auto" else load_format), path
+
+
+def _only_gguf(folder: Path) -> Path:
+    """The one GGUF model of a folder: a single file, or the first shard of a single set."""
+    found = sorted(folder.glob("*.gguf"))
+    firsts = [path for path in found if "-of-" not in path.stem or "-00001-of-" in path.stem] or found[:1]
+    if not firsts:
+        raise LoadError(f"{folder}: no .gguf file")
+    if len(firsts) > 1:
+        raise LoadError(f"{folder}: {len(firsts)} GGUF models ({firsts[0].name}, {firsts[1].name} ...); name one of them")
+    return firsts[0]

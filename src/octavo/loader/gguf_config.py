@@ -1,0 +1,232 @@
+"""ModelConfig from GGUF metadata. Values that a GGUF file leaves implicit follow llama.cpp's loader for the architecture."""
+
+from __future__ import annotations
+
+import math
+
+from octavo.config.model import LayerKind, ModelConfig, RopeConfig
+from octavo.errors import LoadError
+from octavo.loader.fields import Fields
+from octavo.loader.formats import dequantise
+from octavo.loader.gguf import GgufFile, GgufTensor
+from octavo.loader.hf_config import (
+    MAX_HEAD_DIM,
+    MAX_HEADS,
+    MAX_LAYERS,
+    MAX_POSITION,
+    MAX_WIDTH,
+    Sizes,
+    gemma_embedding_scale,
+)
+
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+}
+"""GGUF architecture -> Hugging Face class. Mistral models are stored as "llama"; a sliding window key tells them apart."""
+
+END_OF_TURN_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|end|>")
+"""Control tokens that end a turn whatever eos_token_id says: converters store one id only."""
+
+_SAMPLING_KEYS = {
+    "general.sampling.temp": ("temperature", 0.0, 100.0),
+    "general.sampling.top_p": ("top_p", 0.0, 1.0),
+    "general.sampling.min_p": ("min_p", 0.0, 1.0),
+    "general.sampling.penalty_repeat": ("repetition_penalty", 0.01, 100.0),
+}
+_CONTROL_TOKEN = 3
+_GEMMA3_27B_LAYERS = 62
+_FLOAT_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+
+
+def read_gguf_config(files: list[GgufFile]) -> tuple[ModelConfig, dict[str, float | int]]:
+    """The model's configuration and sampling defaults from the first file's metadata and the tensors of all shards.
+
+    Raises: LoadError naming file and key; for an unknown architecture it lists the known ones.
+    """
+    source = str(files[0].path)
+    general = Fields(files[0].metadata, source)
+    name = general.text("general.architecture")
+    if name not in ARCHITECTURES:
+        raise general.error("general.architecture", f"is {name!r}; known: {', '.join(ARCHITECTURES)}")
+    fields = Fields(files[0].metadata, source, prefix=f"{name}.")
+    tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
+    if fields.integer("expert_count", 0, low=0):
+        raise fields.error("expert_count", f"is {fields.value('expert_count')}; mixtures of experts are not supported")
+    return _model_config(name, general, fields, tensors), _generation_defaults(general)
+
+
+def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
+    sizes = _sizes(fields, tensors)
+    head_dim, num_layers, gemma = sizes["head_dim"], sizes["num_layers"], name == "gemma3"
+    window = fields.optional_integer("attention.sliding_window", low=0) or None
+    kinds = _layer_kinds(name, fields, window, num_layers)
+    rope = _rope(fields, tensors, head_dim, sizes["max_position"], 1_000_000.0 if gemma else 10_000.0)
+    if name == "llama" and rope.rotary_dim != head_dim:
+        raise fields.error("rope.dimension_count", f"is {rope.rotary_dim}, but octavo rotates whole heads of {head_dim} only")
+    architecture = "MistralForCausalLM" if name == "llama" and window else ARCHITECTURES[name]
+    # Gemma 3 27B scales queries by its hidden size per head instead of the head size; nothing in the metadata says so.
+    query_dim = sizes["hidden_size"] / sizes["num_heads"] if gemma and num_layers == _GEMMA3_27B_LAYERS else head_dim
+    return ModelConfig(
+        architecture=architecture,
+        **sizes,
+        norm_eps=fields.number("attention.layer_norm_rms_epsilon", high=1.0),
+        rope=rope,
+        local_rope=_local_rope(fields, head_dim) if gemma else None,
+        hidden_act="gelu_pytorch_tanh" if gemma else "silu",
+        tie_embeddings="output.weight" not in tensors,
+        attention_bias="blk.0.attn_q.bias" in tensors,
+        attention_out_bias="blk.0.attn_output.bias" in tensors,
+        mlp_bias="blk.0.ffn_up.bias" in tensors,
+        layer_kinds=kinds,
+        sliding_window=window if "sliding" in kinds else None,
+        query_scale=query_dim**-0.5,
+        attn_softcap=fields.optional_number("attn_logit_softcapping", low_open=True),
+        final_softcap=fields.optional_number("final_logit_softcapping", low_open=True),
+        embedding_scale=gemma_embedding_scale(sizes["hidden_size"]) if gemma else 1.0,
+        dtype=_dtype(tensors),
+        bos_token_id=next(iter(general.token_ids("tokenizer.ggml.bos_token_id", sizes["vocab_size"])), None),
+        eos_token_ids=_eos_token_ids(general, sizes["vocab_size"]),
+    )
+
+
+def _sizes(fields: Fields, tensors: dict[str, GgufTensor]) -> Sizes:
+    embedding = tensors.get("token_embd.weight")
+    if embedding is None:
+        raise LoadError(f"{fields.source}: tensor token_embd.weight is missing")
+    if len(embedding.shape) != 2:
+        raise LoadError(f"{fields.source}: tensor token_embd.weight has shape {embedding.shape}, expected two dimensions")
+    hidden_size = fields.integer("embedding_length", high=MAX_WIDTH)
+    num_heads = fields.integer("attention.head_count", high=MAX_HEADS)
+    num_kv_heads = fields.integer("attention.head_count_kv", num_heads, high=MAX_HEADS)
+    if num_heads % num_kv_heads:
+        raise fields.error("attention.head_count_kv", f"is {num_kv_heads}, which does not divide {num_heads} heads")
+    if not fields.has("attention.key_length") and hidden_size % num_heads:
+        raise fields.error("embedding_length", f"is {hidden_size}, no multiple of {num_heads} heads")
+    head_dim = fields.integer("attention.key_length", hidden_size // num_heads, high=MAX_HEAD_DIM)
+    value_dim = fields.integer("attention.value_length", head_dim, high=MAX_HEAD_DIM)
+    if head_dim != value_dim or head_dim % 2:
+        raise fields.error("attention.key_length", f"is {head_dim} with value_length {value_dim}; expected equal, even numbers")
+    return {
+        "vocab_size": embedding.shape[0],
+        "hidden_size": hidden_size,
+        "intermediate_size": fields.integer("feed_forward_length", high=MAX_WIDTH),
+        "num_layers": fields.integer("block_count", high=MAX_LAYERS),
+        "num_heads": num_heads,
+        "num_kv_heads": num_kv_heads,
+        "head_dim": head_dim,
+        "max_position": fields.integer("context_length", high=MAX_POSITION),
+    }
+
+
+def _layer_kinds(name: str, fields: Fields, window: int | None, num_layers: int) -> tuple[LayerKind, ...]:
+    """Gemma 3: every sixth layer is full, unless the file names another pattern. Llama with a window is Mistral: all slide."""
+    if name == "gemma3":
+        if window is None:
+            raise fields.error("attention.sliding_window", "is missing or 0")
+        pattern = fields.integer("attention.sliding_window_pattern", 6)
+        return tuple("full" if (layer + 1) % pattern == 0 else "sliding" for layer in range(num_layers))
+    return ("sliding" if name == "llama" and window else "full",) * num_layers
+
+
+def _rope(fields: Fields, tensors: dict[str, GgufTensor], head_dim: int, max_position: int, default_theta: float) -> RopeConfig:
+    """Rope of the full layers. `rope_freqs.weight` (Llama 3.1's scaling, worked out by the converter) becomes divisors."""
+    theta = fields.number("rope.freq_base", default_theta, low_open=True)
+    rotary_dim = fields.integer("rope.dimension_count", head_dim, low=2, high=head_dim)
+    if rotary_dim % 2:
+        raise fields.error("rope.dimension_count", f"is {rotary_dim}, expected an even number")
+    divisors = _factors(fields, tensors, "rope_freqs.weight", rotary_dim)
+    kind = fields.text("rope.scaling.type", "linear" if fields.has("rope.scale_linear") else "none")
+    factor = fields.number("rope.scaling.factor", fields.number("rope.scale_linear", 1.0, low_open=True), low_open=True)
+    original = fields.integer("rope.scaling.original_context_length", max_position)
+    if kind == "none" or (kind == "linear" and factor == 1.0):
+        return RopeConfig(theta=theta, rotary_dim=rotary_dim, frequency_divisors=divisors)
+    if kind == "linear":
+        return RopeConfig(kind="linear", theta=theta, rotary_dim=rotary_dim, factor=factor, frequency_divisors=divisors)
+    attention = fields.optional_number("rope.scaling.attn_factor", low_open=True)
+    if kind == "yarn":
+        return RopeConfig(
+            kind="yarn",
+            theta=theta,
+            rotary_dim=rotary_dim,
+            factor=factor,
+            original_max_position=original,
+            beta_fast=fields.number("rope.scaling.yarn_beta_fast", 32.0, low_open=True),
+            beta_slow=fields.number("rope.scaling.yarn_beta_slow", 1.0, low_open=True),
+            # Here attn_factor multiplies YaRN's own factor; Hugging Face's attention_factor replaces it.
+            attention_factor=None if attention is None else attention * (0.1 * math.log(max(factor, 1.0)) + 1.0),
+            frequency_divisors=divisors,
+        )
+    if kind == "longrope":
+        short = _factors(fields, tensors, "rope_factors_short.weight", rotary_dim)
+        long = _factors(fields, tensors, "rope_factors_long.weight", rotary_dim)
+        if short is None or long is None:
+            raise LoadError(
+                f"{fields.source}: longrope needs the tensors rope_factors_short.weight and rope_factors_long.weight"
+            )
+        return RopeConfig(
+            kind="longrope",
+            theta=theta,
+            rotary_dim=rotary_dim,
+            factor=max_position / original,
+            original_max_position=original,
+            attention_factor=attention,
+            short_factors=short,
+            long_factors=long,
+        )
+    raise fields.error("rope.scaling.type", f"is {kind!r}; known: none, linear, yarn, longrope")
+
+
+def _local_rope(fields: Fields, head_dim: int) -> RopeConfig:
+    """Gemma 3's sliding layers: base 10,000 and never scaled."""
+    return RopeConfig(theta=fields.number("rope.freq_base_swa", 10_000.0, low_open=True), rotary_dim=head_dim)
+
+
+def _factors(fields: Fields, tensors: dict[str, GgufTensor], name: str, rotary_dim: int) -> tuple[float, ...] | None:
+    """A small float tensor [rotary_dim / 2] of the file as numbers, or None when absent."""
+    tensor = tensors.get(name)
+    if tensor is None:
+        return None
+    if tensor.shape != (rotary_dim // 2,):
+        raise LoadError(f"{fields.source}: tensor {name} has shape {tensor.shape}, expected ({rotary_dim // 2},)")
+    values = tuple(float(value) for value in dequantise(tensor.format, tensor.data, rotary_dim // 2)[0])
+    if not all(0 < value < math.inf for value in values):
+        raise LoadError(f"{fields.source}: tensor {name} holds values that are not finite and above 0")
+    return values
+
+
+def _dtype(tensors: dict[str, GgufTensor]) -> str:
+    """The one float type of all matrices, or "gguf" when they are blocks or mixed."""
+    formats = {tensor.format for tensor in tensors.values() if len(tensor.shape) > 1}
+    return _FLOAT_DTYPES.get(next(iter(formats)), "gguf") if len(formats) == 1 else "gguf"
+
+
+def _eos_token_ids(general: Fields, vocab_size: int) -> tuple[int, ...]:
+    """Ids named by the metadata, then control tokens whose text ends a turn in a known chat format."""
+    ids: list[int] = []
+    for key in ("eos_token_id", "eot_token_id", "eom_token_id"):
+        ids += general.token_ids(f"tokenizer.ggml.{key}", vocab_size)
+    tokens, types = general.values.get("tokenizer.ggml.tokens"), general.values.get("tokenizer.ggml.token_type")
+    if isinstance(tokens, list) and isinstance(types, list):
+        known = set(END_OF_TURN_TOKENS)
+        ids += [
+            index
+            for index, (text, kind) in enumerate(zip(tokens, types, strict=False))
+            if kind == _CONTROL_TOKEN and text in known and index < vocab_size
+        ]
+    return tuple(dict.fromkeys(ids))
+
+
+def _generation_defaults(general: Fields) -> dict[str, float | int]:
+    """Sampling settings recommended by the checkpoint's author, under the names of SamplingParams."""
+    defaults: dict[str, float | int] = {}
+    for key, (name, low, high) in _SAMPLING_KEYS.items():
+        value = general.optional_number(key, low=low, high=high)
+        if value is not None:
+            defaults[name] = value
+    top_k = general.optional_integer("general.sampling.top_k", low=-1)
+    if top_k is not None:
+        defaults["top_k"] = top_k
+    return defaults

@@ -1,0 +1,22 @@
+"""Fixtures shared by all rooms: the two real models, fetched into octavo's own cache when missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from octavo.loader.hub import default_cache_dir, resolve_model
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf() -> Path:
+    """SmolLM2-135M-Instruct, Q4_1: the embedded default model (Llama architecture)."""
+    return resolve_model("smollm2-135m-instruct", cache_dir=default_cache_dir(os.environ))
+
+
+@pytest.fixture(scope="session")
+def gemma3_gguf() -> Path:
+    """Gemma 3 270M, Q4_K_M (sliding windows, q and k norms, several block formats)."""
+    return resolve_model("gemma3-270m", cache_dir=default_cache_dir(os.environ))
