@@ -1,0 +1,1 @@
+"""The HTTP face: text in, text out, and all validation of requests."""

@@ -1,0 +1,96 @@
+"""The FastAPI app: routes, middleware, lifespan."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo import __version__
+from octavo.config.server import ServerConfig
+from octavo.server import admin
+from octavo.server.context import ServerContext
+from octavo.server.engine_face import Engine
+from octavo.server.errors import install_handlers
+from octavo.server.inflight import Inflight
+from octavo.server.middleware.access_log import AccessLogMiddleware
+from octavo.server.middleware.auth import AuthMiddleware
+from octavo.server.middleware.drain import DrainMiddleware
+from octavo.server.middleware.limits import BodyLimitMiddleware
+from octavo.server.middleware.request_id import RequestIdMiddleware
+from octavo.server.openai.body import Body
+from octavo.server.openai.chat import ChatBody, create_chat_completion
+from octavo.server.openai.completions import CompletionBody, create_completion
+from octavo.server.openai.models import get_model, list_models
+from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def create_app(engine: Engine, config: ServerConfig, *, model_name: str, scheduler_policy: str = "fcfs") -> FastAPI:
+    """The app that serves engine under model_name. It shuts the engine down when its lifespan ends.
+
+    The context is at `app.state.context`; `context.inflight` is the door that a drain closes.
+    """
+    inflight = Inflight()
+    context = ServerContext(
+        engine=engine,
+        config=config,
+        model_name=model_name,
+        scheduler_policy=scheduler_policy,
+        system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
+        inflight=inflight,
+    )
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await engine.shutdown()
+
+    app = FastAPI(title="octavo", version=__version__, lifespan=lifespan, redirect_slashes=False)
+    app.state.context = context
+    _add_routes(app)
+    install_handlers(app)
+    _add_middleware(app, config, inflight)
+    return app
+
+
+def _add_routes(app: FastAPI) -> None:
+    def get(path: str, handler: Handler) -> None:
+        app.add_api_route(path, handler, methods=["GET"], response_model=None)
+
+    def post(path: str, handler: Handler, body: type[Body]) -> None:
+        app.add_api_route(path, handler, methods=["POST"], response_model=None, openapi_extra=_body_schema(body))
+
+    post("/v1/completions", create_completion, CompletionBody)
+    post("/v1/chat/completions", create_chat_completion, ChatBody)
+    get("/v1/models", list_models)
+    get("/v1/models/{model_id:path}", get_model)
+    post("/tokenize", tokenize, TokenizeBody)
+    post("/detokenize", detokenize, DetokenizeBody)
+    get("/health", admin.health)
+    get("/ready", admin.ready)
+    get("/metrics", admin.metrics)
+    get("/version", admin.version)
+
+
+def _body_schema(body: type[Body]) -> dict[str, Any]:
+    """The OpenAPI entry of a body. Handlers read the body themselves, so FastAPI does not know it."""
+    schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _add_middleware(app: FastAPI, config: ServerConfig, inflight: Inflight) -> None:
+    """Added last means run first: id, log, key, drain, size."""
+    app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
+    app.add_middleware(DrainMiddleware, inflight=inflight)
+    if config.api_key is not None:
+        app.add_middleware(AuthMiddleware, api_key=config.api_key)
+    if not config.disable_log_requests:
+        app.add_middleware(AccessLogMiddleware)
+    app.add_middleware(RequestIdMiddleware)

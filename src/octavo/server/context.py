@@ -1,0 +1,56 @@
+"""ServerContext: what every handler needs, passed through `app.state.context`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import cast
+
+from starlette.requests import Request
+
+from octavo.config.server import ServerConfig
+from octavo.errors import NotFoundError
+from octavo.server.engine_face import Engine
+from octavo.server.inflight import Inflight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerContext:
+    """The engine, the settings and the names the API answers with.
+
+    model_name          the id in /v1/models and the `model` field of answers
+    scheduler_policy    requests may carry a priority only where the policy reads it
+    system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
+    """
+
+    engine: Engine
+    config: ServerConfig
+    model_name: str
+    scheduler_policy: str
+    system_fingerprint: str
+    inflight: Inflight
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the model's embedding: ids below it are valid, also where the tokenizer knows fewer."""
+        return self.engine.model_config.vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt plus output in tokens."""
+        return self.engine.max_model_len
+
+    def check_model(self, name: str | None) -> None:
+        """Raise NotFoundError unless name is the served model's; None means it."""
+        if name is not None and name != self.model_name:
+            raise NotFoundError(
+                f"the model {name[:100]!r} does not exist; this server has {self.model_name!r}",
+                param="model",
+                code="model_not_found",
+            )
+
+
+def context_of(request: Request) -> ServerContext:
+    """The context of the app that serves this request."""
+    return cast(ServerContext, request.app.state.context)

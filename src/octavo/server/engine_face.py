@@ -1,0 +1,41 @@
+"""What the server needs of an engine: AsyncLLMEngine has this face, and so has the fake of the server tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol
+
+from octavo.config.model import ModelConfig
+from octavo.engine.outputs import RequestOutput
+from octavo.sampling_params import SamplingParams
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.tokenizer import Tokenizer
+
+
+class Engine(Protocol):
+    """The engine as the server sees it. `tokenizer` and `chat_template` live in the API process."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+    @property
+    def chat_template(self) -> ChatTemplate: ...
+    @property
+    def model_config(self) -> ModelConfig: ...
+    @property
+    def max_model_len(self) -> int: ...
+    @property
+    def generation_defaults(self) -> Mapping[str, Any]: ...
+    @property
+    def metrics(self) -> Any: ...
+    @property
+    def weights_version(self) -> str: ...
+
+    def generate(
+        self, prompt: str | list[int], sampling_params: SamplingParams, request_id: str, priority: int = 0, cache_salt: str = ""
+    ) -> AsyncIterator[RequestOutput]: ...
+
+    async def check_health(self) -> None: ...
+
+    async def drain(self, timeout_s: float) -> None: ...
+
+    async def shutdown(self) -> None: ...

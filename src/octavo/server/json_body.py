@@ -1,0 +1,79 @@
+"""Read a request body as JSON: content type, deadline, encoding, numbers and nesting checked before any field is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from octavo.errors import InvalidRequestError
+
+MAX_DEPTH = 64
+"""Deepest nesting of arrays and objects. Tool schemas in the wild stay below 20; jinja and pydantic recurse per level."""
+
+BODY_TIMEOUT_S = 60.0
+"""A body that is not complete after this long gets 408, so that a slow sender cannot hold a connection for ever."""
+
+
+class BodyError(InvalidRequestError):
+    """The body cannot be read at all; carries its own status."""
+
+    def __init__(self, message: str, *, status: int = 400, code: str = "invalid_json") -> None:
+        super().__init__(message, code=code)
+        self.status = status
+
+
+async def read_json_object(request: Request) -> dict[str, Any]:
+    """The body as a dict.
+
+    Raises: BodyError 400 (not JSON, not UTF-8, a lone surrogate, NaN or an out-of-range number, nested deeper than MAX_DEPTH, not
+    an object), 408 (too slow), 415 (content type).
+    """
+    content_type = request.headers.get("content-type", "")
+    media_type = content_type.split(";", 1)[0].strip().lower()
+    if media_type not in ("application/json", ""):
+        raise BodyError(
+            f"content type is {media_type[:100]!r}; send application/json", status=415, code="unsupported_media_type"
+        )
+    try:
+        raw = await asyncio.wait_for(request.body(), BODY_TIMEOUT_S)
+    except TimeoutError:
+        raise BodyError(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s", status=408, code="body_timeout") from None
+    except ClientDisconnect:
+        raise BodyError("the client closed the connection before the body was complete", code="client_closed") from None
+    return parse_json_object(raw)
+
+
+def parse_json_object(raw: bytes) -> dict[str, Any]:
+    """The bytes as a JSON object. Raises BodyError as above."""
+    if not raw:
+        raise BodyError("the body is empty; send a JSON object")
+    try:
+        value = msgspec.json.decode(raw)
+    except RecursionError:
+        raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels", code="json_too_deep") from None
+    except msgspec.MsgspecError as error:
+        raise BodyError(f"the body is not valid JSON: {error}") from None
+    except UnicodeDecodeError as error:
+        raise BodyError(f"the body is not valid UTF-8: {error.reason} at byte {error.start}") from None
+    if not isinstance(value, dict):
+        raise BodyError("the body must be a JSON object")
+    check_depth(value)
+    return value
+
+
+def check_depth(value: Any, limit: int = MAX_DEPTH) -> None:
+    """Raise BodyError when containers in value nest deeper than limit. Iterative: the stack never grows with the input."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            child
+            for container in level
+            for child in (container.values() if isinstance(container, dict) else container)
+            if isinstance(child, (dict, list))
+        ]
+        if not level:
+            return
+    raise BodyError(f"the body is nested deeper than {limit} levels", code="json_too_deep")

@@ -1,0 +1,116 @@
+"""Body: the strict base of all request bodies, and how a fault in one becomes a 400 that names the field.
+
+Honour or refuse. A field is either declared, and then it does something; or harmless (it cannot change the answer) and then it
+is accepted and listed in docs/configuration.md; or it is refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from octavo.errors import InvalidRequestError
+
+INT32_MAX = 2**31 - 1
+
+HARMLESS_FIELDS = frozenset(
+    {
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "parallel_tool_calls",
+        "request_id",
+    }
+)
+"""Accepted and ignored: bookkeeping of OpenAI's own service that cannot change what is generated here."""
+
+UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
+    "use_beam_search": (False,),
+    "length_penalty": (1.0,),
+    "early_stopping": (False,),
+    "guided_json": (),
+    "guided_regex": (),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "structured_outputs": (),
+    "allowed_token_ids": (),
+    "bad_words": ([],),
+    "logits_processors": (),
+    "truncate_prompt_tokens": (),
+    "spaces_between_special_tokens": (True,),
+    "detokenize": (True,),
+    "return_tokens_as_token_ids": (False,),
+    "return_token_ids": (False,),
+    "prompt_embeds": (),
+    "kv_transfer_params": (),
+    "vllm_xargs": (),
+}
+"""Fields other servers know and this one does not do, with the values that ask for nothing. null asks for nothing, too."""
+
+
+class Body(BaseModel):
+    """Strict types (no "1" for 1), no unknown fields, no NaN."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
+
+
+BodyT = TypeVar("BodyT", bound=Body)
+
+
+def parse_body(
+    kind: type[BodyT], raw: dict[str, Any], unsupported: Mapping[str, tuple[Any, ...]] = UNSUPPORTED_FIELDS
+) -> BodyT:
+    """The raw JSON object as a body of this kind.
+
+    Raises: InvalidRequestError naming the first field that is unknown, unsupported, missing, of the wrong type or out of range.
+    """
+    known = kind.model_fields
+    fields: dict[str, Any] = {}
+    for name, value in raw.items():
+        if name in known:
+            fields[name] = value
+        elif name in HARMLESS_FIELDS:
+            continue
+        elif name in unsupported:
+            if value is not None and not any(type(value) is type(v) and value == v for v in unsupported[name]):
+                raise InvalidRequestError(
+                    f"{name} is not supported by this server; leave it out", param=name, code="unsupported_field"
+                )
+        else:
+            raise _unknown_field(name, known)
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        raise _as_request_error(error, known) from None
+
+
+def _unknown_field(name: str, known: Mapping[str, Any]) -> InvalidRequestError:
+    shown = name if len(name) <= 64 else name[:64] + "..."
+    near = difflib.get_close_matches(name[:64], known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return InvalidRequestError(f"unknown field {shown!r}{hint}", param=shown, code="unknown_field")
+
+
+def _as_request_error(error: ValidationError, known: Mapping[str, Any]) -> InvalidRequestError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidRequestError):
+        return cause
+    param = ""
+    for part in first["loc"]:
+        param += f"[{part}]" if isinstance(part, int) else (f".{part}" if param else str(part))
+    param = param[:200]
+    if first["type"] == "missing":
+        return InvalidRequestError(f"{param} is required", param=param, code="missing_field")
+    if first["type"] == "extra_forbidden":
+        return InvalidRequestError(f"unknown field {param!r}", param=param, code="unknown_field")
+    message = first["msg"].removeprefix("Value error, ")
+    text = f"{param}: {message[0].lower()}{message[1:300]}" if param else message[:300]
+    return InvalidRequestError(text, param=param or None, code="invalid_type" if "type" in first["type"] else "invalid_value")

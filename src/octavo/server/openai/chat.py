@@ -1,0 +1,199 @@
+"""/v1/chat/completions: answer a conversation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.engine.outputs import CompletionOutput
+from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.sampling_params import MAX_LOGPROBS
+from octavo.server.context import ServerContext, context_of
+from octavo.server.json_body import read_json_object
+from octavo.server.openai.body import UNSUPPORTED_FIELDS, parse_body
+from octavo.server.openai.chunks import ChunkWriter, choice_json, encode
+from octavo.server.openai.generation import Generation, collect, new_answer_id
+from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
+from octavo.server.openai.prompts import Prompt, output_budget
+from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, sampling_params
+from octavo.server.openai.template_fields import TemplateFields, render
+from octavo.server.openai.usage import Usage
+from octavo.server.sse import DONE, EventStream, JsonAnswer
+
+_UNSUPPORTED = {
+    **UNSUPPORTED_FIELDS,
+    "response_format": ({"type": "text"},),
+    "functions": ([],),
+    "function_call": ("none",),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "documents": (),
+    "chat_template": (),
+    "echo": (False,),
+    "mm_processor_kwargs": (),
+    "add_special_tokens": (False,),
+}
+
+
+class ChatBody(SamplingFields, TemplateFields):
+    """The body. max_tokens is the old name of max_completion_tokens; without either the answer may fill the context."""
+
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    tool_choice: Any = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+
+
+async def create_chat_completion(request: Request) -> Response:
+    """POST /v1/chat/completions."""
+    context = context_of(request)
+    body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
+    job = _Job(body, context, await _generation(body, context))
+    if body.stream:
+        return EventStream(job.stream())
+    return JsonAnswer(job.answer)
+
+
+async def _generation(body: ChatBody, context: ServerContext) -> Generation:
+    """Everything that can be wrong with the body raises here, before any part of it runs."""
+    context.check_model(body.model)
+    check_common(body, context)
+    _check_tool_choice(body)
+    if body.top_logprobs is not None and not body.logprobs:
+        raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+    max_tokens, param = _max_tokens(body)
+    token_ids = await render(body, context)
+    try:
+        budget = output_budget(len(token_ids), max_tokens, context.max_model_len, param)
+    except ContextLengthError as error:
+        raise ContextLengthError(error.message, param="messages" if error.param == "prompt" else error.param) from None
+    params = sampling_params(
+        body,
+        context,
+        max_tokens=budget,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        prompt_logprobs=body.prompt_logprobs,
+    )
+    return Generation(
+        answer_id=new_answer_id("chatcmpl"),
+        prompts=[Prompt(None, token_ids)],
+        params=[params],
+        priority=body.priority or 0,
+        cache_salt=body.cache_salt or "",
+    )
+
+
+def _check_tool_choice(body: ChatBody) -> None:
+    if body.tool_choice not in (None, "none", "auto", "required") and not isinstance(body.tool_choice, dict):
+        raise InvalidRequestError("tool_choice must be none, auto, required or an object", param="tool_choice")
+    if body.tools and body.tool_choice != "none":
+        raise InvalidRequestError(
+            "this server cannot parse tool calls yet; with tools, set tool_choice to none: the model sees the tools, "
+            "and its answer comes back as text",
+            param="tool_choice",
+            code="unsupported_field",
+        )
+    if not body.tools and body.tool_choice not in (None, "none", "auto"):
+        raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
+
+
+def _max_tokens(body: ChatBody) -> tuple[int | None, str]:
+    """The limit and the name of the field that set it."""
+    new, old = body.max_completion_tokens, body.max_tokens
+    if new is not None and old is not None and new != old:
+        raise InvalidRequestError(
+            f"max_completion_tokens is {new} and max_tokens is {old}; they mean the same, send one", param="max_tokens"
+        )
+    value, param = (new, "max_completion_tokens") if new is not None else (old, "max_tokens")
+    if value == 0:
+        raise InvalidRequestError(f"{param} is 0; it must be at least 1", param=param)
+    return value, param
+
+
+class _Job:
+    """One chat request on its way to an answer, streamed or whole."""
+
+    def __init__(self, body: ChatBody, context: ServerContext, generation: Generation) -> None:
+        self._body = body
+        self._tokenizer = context.engine.tokenizer
+        self._context = context
+        self._generation = generation
+        self._usage = Usage()
+        self._head: dict[str, Any] = {
+            "id": generation.answer_id,
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": context.model_name,
+            "system_fingerprint": context.system_fingerprint,
+        }
+
+    async def answer(self) -> bytes:
+        """The whole answer as JSON."""
+        answer = await collect(self._generation, self._context, self._usage)
+        choices: list[dict[str, Any]] = []
+        for index, choice in enumerate(answer.choices[0]):
+            logprobs = (
+                chat_logprobs(choice.logprobs, self._tokenizer, self._body.top_logprobs or 0) if self._body.logprobs else None
+            )
+            choices.append(
+                {
+                    "index": index,
+                    "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                    "logprobs": logprobs,
+                    "finish_reason": choice.finish_reason,
+                    "stop_reason": choice.stop_reason,
+                }
+            )
+        json = {**self._head, "choices": choices, "usage": self._usage.as_json()}
+        prompt_logprobs = answer.prompt_logprobs[0]
+        if prompt_logprobs is not None:
+            json["prompt_logprobs"] = prompt_logprobs_json(prompt_logprobs, self._tokenizer)
+        return encode(json)
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """SSE events: per choice the role first, then its text, its finish reason last."""
+        options = self._body.stream_options
+        include_usage = options is not None and bool(options.include_usage)
+        writer = ChunkWriter(
+            {**self._head, "object": "chat.completion.chunk"},
+            include_usage=include_usage,
+            continuous_usage=options is not None and bool(options.continuous_usage_stats),
+        )
+        started = False
+        async with aclosing(self._generation.run(self._context, self._usage)) as outputs:
+            async for _, output in outputs:
+                if not started:
+                    started = True
+                    for index in range(self._generation.n):
+                        yield writer.chunk(_ROLE_CHOICE % index, self._usage)
+                for delta in output.outputs:
+                    json = self._choice(delta)
+                    if json is not None:
+                        yield writer.chunk(json, self._usage)
+        if include_usage:
+            yield writer.usage_chunk(self._usage)
+        yield DONE
+
+    def _choice(self, delta: CompletionOutput) -> bytes | None:
+        """The delta as JSON, or None while there is nothing to show (an unfinished character, a possible stop string)."""
+        wants_logprobs = bool(self._body.logprobs)
+        entries = delta.logprobs or []
+        if not delta.text and delta.finish_reason is None and not (wants_logprobs and entries):
+            return None
+        content = b'{"content":' + encode(delta.text) + b"}" if delta.text or entries else b"{}"
+        logprobs = encode(chat_logprobs(entries, self._tokenizer, self._body.top_logprobs or 0)) if wants_logprobs else b"null"
+        return choice_json(delta.index, b'"delta":', content, logprobs, encode(delta.finish_reason), encode(delta.stop_reason))
+
+
+_ROLE_CHOICE = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"stop_reason":null}'

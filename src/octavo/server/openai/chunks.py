@@ -1,0 +1,47 @@
+"""ChunkWriter: SSE chunks with everything constant encoded once, so that a token costs one short JSON string."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from octavo.server.openai.usage import Usage
+
+encode = msgspec.json.encode
+
+
+class ChunkWriter:
+    """Writes the chunks of one streamed answer.
+
+    include_usage: every chunk but the last has "usage": null, and `usage_chunk` makes the last.
+    """
+
+    def __init__(self, head: dict[str, Any], *, include_usage: bool, continuous_usage: bool) -> None:
+        self._head = b"data: " + encode(head)[:-1] + b',"choices":['
+        self._continuous_usage = continuous_usage
+        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+
+    def chunk(self, choice: bytes, usage: Usage) -> bytes:
+        """One chunk with one choice, given as JSON. usage is the count so far, written only where it was asked for."""
+        if self._continuous_usage:
+            return b"".join((self._head, choice, b'],"usage":', encode(usage.as_json()), b"}\n\n"))
+        return b"".join((self._head, choice, self._tail))
+
+    def usage_chunk(self, usage: Usage) -> bytes:
+        """The chunk after the last choice: no choices, the whole usage."""
+        return b"".join((self._head, b'],"usage":', encode(usage.as_json()), b"}\n\n"))
+
+
+def choice_json(
+    index: int, content_key: bytes, content: bytes, logprobs: bytes, finish_reason: bytes, stop_reason: bytes
+) -> bytes:
+    """One choice: {"index", content_key: content, "logprobs", "finish_reason", "stop_reason"}, all parts given as JSON."""
+    return b'{"index":%d,%b%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b}' % (
+        index,
+        content_key,
+        content,
+        logprobs,
+        finish_reason,
+        stop_reason,
+    )

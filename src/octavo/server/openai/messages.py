@@ -1,0 +1,120 @@
+"""Messages: the conversation of a chat body, checked, as plain dicts for the chat template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.errors import InvalidRequestError
+
+MAX_MESSAGES = 4096
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+_KNOWN_KEYS = frozenset(
+    {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "annotations", "audio"}
+)
+_EMPTY_ONLY_KEYS = ("refusal", "audio")
+_PASSED_KEYS = ("name", "tool_calls", "tool_call_id", "reasoning_content")
+
+
+def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[str, Any]]:
+    """The messages, each with role and content (a string, a list of text parts, or None for an assistant's tool calls).
+
+    A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming the
+    place, e.g. "messages[2].content[0].type".
+    """
+    if not isinstance(value, list):
+        raise _wrong("messages", "must be a list of messages", "invalid_type")
+    if not value:
+        raise _wrong("messages", "is empty; give at least one message", "empty_prompt")
+    if len(value) > MAX_MESSAGES:
+        raise _wrong("messages", f"has {len(value)} entries; at most {MAX_MESSAGES} are allowed")
+    return [_read_message(message, f"messages[{index}]", template_knows_developer) for index, message in enumerate(value)]
+
+
+def _read_message(value: Any, where: str, template_knows_developer: bool) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong(where, "must be an object with role and content", "invalid_type")
+    for key in value:
+        if key not in _KNOWN_KEYS:
+            raise _wrong(f"{where}.{key[:64]}", "is an unknown field", "unknown_field")
+    for key in _EMPTY_ONLY_KEYS:
+        if value.get(key):
+            raise _wrong(f"{where}.{key}", "is not supported by this server; leave it out", "unsupported_field")
+    role = value.get("role")
+    if role not in ROLES:
+        shown = repr(role)[:64]
+        raise _wrong(f"{where}.role", f"is {shown}; it must be one of {', '.join(ROLES)}")
+    message: dict[str, Any] = {"role": role, "content": _read_content(value, role, where)}
+    if role == "developer" and not template_knows_developer:
+        message["role"] = "system"
+    for key in _PASSED_KEYS:
+        if value.get(key) is not None:
+            message[key] = _read_extra(key, value[key], f"{where}.{key}")
+    return message
+
+
+def _read_content(message: dict[str, Any], role: str, where: str) -> str | list[dict[str, str]] | None:
+    content = message.get("content")
+    if content is None:
+        if role == "assistant" and message.get("tool_calls"):
+            return None
+        raise _wrong(f"{where}.content", "is required", "missing_field")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise _wrong(f"{where}.content", "must be a string or a list of parts", "invalid_type")
+    return [_read_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
+
+
+def _read_part(part: Any, where: str) -> dict[str, str]:
+    if not isinstance(part, dict):
+        raise _wrong(where, 'must be an object such as {"type": "text", "text": "..."}', "invalid_type")
+    kind = part.get("type")
+    if kind != "text":
+        raise _wrong(f"{where}.type", f"is {repr(kind)[:64]}; only text parts are supported", "unsupported_content")
+    if not isinstance(part.get("text"), str):
+        raise _wrong(f"{where}.text", "must be a string", "invalid_type")
+    for key in part:
+        if key not in ("type", "text"):
+            raise _wrong(f"{where}.{key[:64]}", "is an unknown field", "unknown_field")
+    return {"type": "text", "text": part["text"]}
+
+
+def _read_extra(key: str, value: Any, where: str) -> Any:
+    if key == "tool_calls":
+        return [_read_tool_call(call, f"{where}[{index}]") for index, call in enumerate(_as_list(value, where))]
+    if not isinstance(value, str):
+        raise _wrong(where, "must be a string", "invalid_type")
+    return value
+
+
+def _read_tool_call(call: Any, where: str) -> dict[str, Any]:
+    """{"id", "type": "function", "function": {"name", "arguments": JSON text or object}}."""
+    if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
+        raise _wrong(where, 'must be {"id", "type": "function", "function": {"name", "arguments"}}', "invalid_type")
+    function = call["function"]
+    if not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), (str, dict)):
+        raise _wrong(f"{where}.function", "must have a name and arguments", "invalid_type")
+    return call
+
+
+def read_tools(value: Any) -> list[dict[str, Any]]:
+    """The tool descriptions for the template: objects of type function with a name."""
+    tools = _as_list(value, "tools")
+    for index, tool in enumerate(tools):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or tool.get("type") != "function":
+            raise _wrong(f"tools[{index}]", 'must be {"type": "function", "function": {"name": ...}}', "invalid_type")
+    return tools
+
+
+def _as_list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong(where, "must be a list", "invalid_type")
+    if len(value) > MAX_MESSAGES:
+        raise _wrong(where, f"has {len(value)} entries; at most {MAX_MESSAGES} are allowed")
+    return value
+
+
+def _wrong(where: str, what: str, code: str = "invalid_value") -> InvalidRequestError:
+    return InvalidRequestError(f"{where} {what}", param=where, code=code)

@@ -1,0 +1,101 @@
+"""Prompts: from what a body may hold (text, texts, token ids, lists of token ids) to checked token ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.server.context import ServerContext
+
+MAX_PROMPTS = 256
+"""Most prompts in one body; with n choices each they all share one answer."""
+
+
+@dataclass(slots=True)
+class Prompt:
+    """One prompt. text is as the client sent it, or None when it sent token ids."""
+
+    text: str | None
+    token_ids: list[int]
+
+
+async def read_prompts(value: Any, context: ServerContext, *, add_special_tokens: bool) -> list[Prompt]:
+    """The body's `prompt` as a list of prompts, each with at least one token.
+
+    Raises: InvalidRequestError with param "prompt" for wrong types, too many or empty prompts and ids outside the vocabulary.
+    """
+    prompts: list[Prompt] = []
+    for item in _split(value):
+        if isinstance(item, str):
+            prompts.append(Prompt(item, await encode_text(item, context, "prompt", add_special_tokens=add_special_tokens)))
+        else:
+            prompts.append(Prompt(None, _checked_ids(item, context.vocab_size)))
+    for index, prompt in enumerate(prompts):
+        if not prompt.token_ids:
+            where = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
+            raise InvalidRequestError(f"{where} is empty; give at least one token", param="prompt", code="empty_prompt")
+    return prompts
+
+
+async def encode_text(text: str, context: ServerContext, param: str, *, add_special_tokens: bool) -> list[int]:
+    """Token ids of text. In a thread: a prompt of megabytes takes seconds, and the streams of others must go on."""
+    try:
+        return await asyncio.to_thread(context.engine.tokenizer.encode, text, add_special_tokens=add_special_tokens)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.message, param=param, code=error.code) from None
+
+
+def _split(value: Any) -> Sequence[str | list[Any]]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, list):
+        if not value:
+            raise InvalidRequestError("prompt is an empty list", param="prompt", code="empty_prompt")
+        kinds = {type(item) for item in value}
+        if kinds == {int}:
+            return [value]
+        if len(value) > MAX_PROMPTS and kinds <= {str, list}:
+            raise InvalidRequestError(f"prompt has {len(value)} entries; at most {MAX_PROMPTS} are allowed", param="prompt")
+        if kinds == {str} or kinds == {list}:
+            return cast("list[str | list[Any]]", value)
+    raise InvalidRequestError(
+        "prompt must be a string, a list of strings, a list of token ids or a list of lists of token ids",
+        param="prompt",
+        code="invalid_type",
+    )
+
+
+def _checked_ids(ids: list[Any], vocab_size: int) -> list[int]:
+    if ids and {type(token_id) for token_id in ids} != {int}:
+        raise InvalidRequestError("prompt mixes token ids with other values", param="prompt", code="invalid_type")
+    if ids and not (0 <= min(ids) and max(ids) < vocab_size):
+        wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
+        shown = wrong if abs(wrong) < 2**63 else "too large a number"
+        raise InvalidRequestError(
+            f"prompt holds token id {shown}; the vocabulary has ids 0..{vocab_size - 1}",
+            param="prompt",
+            code="token_out_of_range",
+        )
+    return ids
+
+
+def output_budget(num_prompt_tokens: int, max_tokens: int | None, max_model_len: int, param: str) -> int:
+    """max_tokens, or all that the context leaves when it is None. Raises ContextLengthError when it does not fit."""
+    room = max_model_len - num_prompt_tokens
+    if room < 1:
+        raise ContextLengthError(
+            f"the prompt has {num_prompt_tokens} tokens; the context is {max_model_len} tokens, one of them for the answer",
+            param="prompt",
+        )
+    if max_tokens is None:
+        return room
+    if max_tokens > room:
+        raise ContextLengthError(
+            f"the prompt has {num_prompt_tokens} tokens and {param} is {max_tokens}, together {num_prompt_tokens + max_tokens}; "
+            f"the context is {max_model_len} tokens: lower {param} to {room} or shorten the prompt",
+            param=param,
+        )
+    return max_tokens

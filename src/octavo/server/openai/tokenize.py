@@ -1,0 +1,85 @@
+"""/tokenize and /detokenize: what the model sees of a text or a conversation, and back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from octavo.errors import InvalidRequestError
+from octavo.server.context import ServerContext, context_of
+from octavo.server.errors import json_response
+from octavo.server.json_body import read_json_object
+from octavo.server.openai.body import Body, parse_body
+from octavo.server.openai.prompts import encode_text
+from octavo.server.openai.sampling_fields import Count
+from octavo.server.openai.template_fields import TemplateFields, render
+
+ModelName = Annotated[str, Field(max_length=1024)]
+
+
+class TokenizeBody(TemplateFields):
+    """Either prompt, a text, or messages, a conversation rendered as /v1/chat/completions would."""
+
+    model: ModelName | None = None
+    prompt: str | None = None
+    messages: Any = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(Body):
+    """tokens: ids below the vocabulary size."""
+
+    model: ModelName | None = None
+    tokens: list[Count]
+
+
+async def tokenize(request: Request) -> Response:
+    """POST /tokenize: {"count", "max_model_len", "tokens", "token_strs"}."""
+    context = context_of(request)
+    body = parse_body(TokenizeBody, await read_json_object(request))
+    context.check_model(body.model)
+    token_ids = await _token_ids(body, context)
+    tokenizer = context.engine.tokenizer
+    return json_response(
+        msgspec.json.encode(
+            {
+                "count": len(token_ids),
+                "max_model_len": context.engine.max_model_len,
+                "tokens": token_ids,
+                "token_strs": [tokenizer.token_text(i) for i in token_ids] if body.return_token_strs else None,
+            }
+        )
+    )
+
+
+async def _token_ids(body: TokenizeBody, context: ServerContext) -> list[int]:
+    if (body.prompt is None) == (body.messages is None):
+        raise InvalidRequestError("give either prompt or messages", param="prompt", code="missing_field")
+    if body.prompt is not None:
+        return await encode_text(body.prompt, context, "prompt", add_special_tokens=body.add_special_tokens is not False)
+    if body.add_special_tokens:
+        raise InvalidRequestError(
+            "add_special_tokens is for prompt; the chat template writes its own", param="add_special_tokens"
+        )
+    return await render(body, context)
+
+
+async def detokenize(request: Request) -> Response:
+    """POST /detokenize: {"prompt": text}, control tokens included."""
+    context = context_of(request)
+    body = parse_body(DetokenizeBody, await read_json_object(request))
+    context.check_model(body.model)
+    for token_id in body.tokens:
+        if token_id >= context.vocab_size:
+            raise InvalidRequestError(
+                f"tokens holds token id {token_id}; the vocabulary has ids 0..{context.vocab_size - 1}",
+                param="tokens",
+                code="token_out_of_range",
+            )
+    text = context.engine.tokenizer.decode(body.tokens, skip_special_tokens=False)
+    return json_response(msgspec.json.encode({"prompt": text}))

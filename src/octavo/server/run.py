@@ -1,0 +1,168 @@
+"""Run the server: bind, start the engine while the web stack is imported, serve, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Coroutine
+from types import FrameType
+from typing import TYPE_CHECKING, Any, cast
+
+from octavo.config.engine import EngineConfig
+from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
+from octavo.log import setup_logging
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from octavo.server.engine_face import Engine
+
+log = logging.getLogger("octavo.server")
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 30
+"""Longer than the 5 s of uvicorn: clients that pool connections would meet a closed one too often."""
+
+
+def run_server(engine_config: EngineConfig, server_config: ServerConfig, *, started_s: float) -> None:
+    """Serve until a signal ends it. started_s is when the command began (time.perf_counter()).
+
+    Raises: ConfigError when the address cannot be bound, and whatever the engine's start raises.
+    """
+    setup_logging(server_config.log_level)
+    with bind(server_config.host, server_config.port) as sock:
+        asyncio_run(_serve(engine_config, server_config, sock, started_s))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound TCP socket that does not listen yet. Before the model loads: a taken port must not cost the wait for it."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except socket.gaierror as error:
+        raise ConfigError(f"--host {host!r} is not an address of this machine: {error.strerror}", param="host") from None
+    sock = socket.socket(family, kind, proto)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        sock.close()
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"cannot listen on {host}:{port}: {reason}; choose another --port (0 picks a free one) or --host", param="port"
+        ) from None
+    return sock
+
+
+def asyncio_run(main: Coroutine[Any, Any, None]) -> None:
+    """asyncio.run on uvloop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socket.socket, started_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        # The engine's process loads the model while this one imports the web stack: two cores, half the wait.
+        engine, _ = await asyncio.gather(_start_engine(engine_config), asyncio.to_thread(_import_web_stack))
+    except asyncio.CancelledError:
+        log.info("stopped before the server was ready")
+        return
+    app = _make_app(engine, engine_config, server_config)
+    sock.listen(BACKLOG)
+    _print_ready(sock, app, started_s)
+    await _serve_app(app, engine, server_config, sock)
+
+
+async def _start_engine(config: EngineConfig) -> Engine:
+    from octavo.engine.async_llm_engine import AsyncLLMEngine
+
+    return cast("Engine", await AsyncLLMEngine.start(config))
+
+
+def _import_web_stack() -> None:
+    import uvicorn  # noqa: F401
+
+    import octavo.server.app  # noqa: F401
+    import octavo.server.http_protocol  # noqa: F401
+
+
+def _make_app(engine: Engine, engine_config: EngineConfig, server_config: ServerConfig) -> FastAPI:
+    from octavo.server.app import create_app
+
+    loading = engine_config.loading
+    return create_app(
+        engine,
+        server_config,
+        model_name=loading.served_model_name or loading.model,
+        scheduler_policy=engine_config.scheduler.scheduler_policy,
+    )
+
+
+async def _serve_app(app: FastAPI, engine: Engine, config: ServerConfig, sock: socket.socket) -> None:
+    import uvicorn
+
+    from octavo.server.http_protocol import BoundedHttpProtocol
+    from octavo.server.shutdown import Shutdown
+
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=BoundedHttpProtocol,
+            ws="none",
+            lifespan="on",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=5,
+        )
+    )
+    _adopt_uvicorn_log()
+
+    def stop(at_once: bool) -> None:
+        server.should_exit = True
+        server.force_exit = server.force_exit or at_once
+
+    shutdown = Shutdown(engine, app.state.context.inflight, config.shutdown_timeout, stop)
+    loop = asyncio.get_running_loop()
+
+    def handle_exit(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(shutdown.on_signal)
+
+    # uvicorn installs its own handlers and would stop at the first signal; ours drains first.
+    server.handle_exit = handle_exit  # type: ignore[method-assign, assignment]
+    await server.serve(sockets=[sock])
+    log.info("stopped")
+
+
+def _adopt_uvicorn_log() -> None:
+    """uvicorn's warnings and tracebacks go where ours go."""
+    uvicorn_log = logging.getLogger("uvicorn")
+    uvicorn_log.handlers = list(logging.getLogger("octavo").handlers)
+    uvicorn_log.setLevel(logging.WARNING)
+    uvicorn_log.propagate = False
+
+
+def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:
+    """One line, and the only one on stdout: scripts wait for it."""
+    host, port = sock.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    elapsed_s = time.perf_counter() - started_s
+    context = app.state.context
+    auth = "key required" if context.config.api_key is not None else "no key"
+    print(
+        f"octavo is ready: http://{shown}:{port}/v1  model {context.model_name}  {auth}  started in {elapsed_s:.2f} s",
+        flush=True,
+    )

@@ -1,0 +1,50 @@
+"""Shutdown: a first SIGTERM or SIGINT drains, a second one ends at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from octavo.server.engine_face import Engine
+from octavo.server.inflight import Inflight
+
+log = logging.getLogger("octavo.server")
+
+FLUSH_TIMEOUT_S = 5.0
+"""How long answers of aborted requests may take to reach their clients."""
+
+
+class Shutdown:
+    """Closes the door (new requests get 503), lets running requests finish for timeout_s, aborts the rest, then calls stop."""
+
+    def __init__(self, engine: Engine, inflight: Inflight, timeout_s: float, stop: Callable[[bool], None]) -> None:
+        self._engine = engine
+        self._inflight = inflight
+        self._timeout_s = timeout_s
+        self._stop = stop
+        self._task: asyncio.Task[None] | None = None
+
+    def on_signal(self) -> None:
+        """Runs on the event loop. stop(False) ends the server when it is idle, stop(True) without waiting for anyone."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._drain())
+        else:
+            log.warning("second signal: stopping at once")
+            self._stop(True)
+
+    async def _drain(self) -> None:
+        self._inflight.close()
+        if self._inflight.count:
+            log.info(
+                "draining: %d requests get up to %g s; a second signal stops at once", self._inflight.count, self._timeout_s
+            )
+        try:
+            if not await self._inflight.wait_empty(self._timeout_s):
+                log.warning("%g s are over: aborting %d requests", self._timeout_s, self._inflight.count)
+                await self._engine.drain(0.0)
+                await self._inflight.wait_empty(FLUSH_TIMEOUT_S)
+        except Exception:
+            log.exception("drain failed")
+        finally:
+            self._stop(False)

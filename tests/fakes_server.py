@@ -1,0 +1,176 @@
+"""A fake engine with AsyncLLMEngine's face, for server tests: real tokenizer, scripted answers, no model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from octavo.config.model import ModelConfig, RopeConfig
+from octavo.engine.logprobs import PositionLogprobs
+from octavo.engine.outputs import CompletionOutput, RequestOutput
+from octavo.errors import EngineDeadError, OctavoError
+from octavo.sampling_params import SamplingParams
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.emitter import TextEmitter
+from octavo.text.tokenizer import Tokenizer, TokenizerSpec
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One token per byte (ids 0..255 in byte-level order), then <|bos|>, <|im_start|>, <|im_end|>."""
+    alphabet = sorted(ByteLevel.alphabet())
+    backend = Backend(BPE({char: index for index, char in enumerate(alphabet)}, []))
+    backend.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = ByteLevelDecoder()
+    backend.add_special_tokens([AddedToken(text, special=True) for text in ("<|bos|>", "<|im_start|>", "<|im_end|>")])
+    spec = TokenizerSpec(
+        source="fake",
+        bos_token_id=256,
+        eos_token_ids=(258,),
+        special_tokens={"bos_token": "<|bos|>", "eos_token": "<|im_end|>"},
+        chat_templates={"default": TEMPLATE},
+    )
+    return Tokenizer(backend, spec)
+
+
+ANSWER = 'Grüße from a fake engine: 日本語, emoji 👩‍👩‍👧 and "quotes"\nand a second line.'
+
+
+class FakeEngine:
+    """Answers every prompt with ANSWER, a token per delivery.
+
+    release        deliveries after the first wait for it; set by default
+    fail_first     raised before the first delivery; fail_after_tokens: RuntimeError once that many tokens were delivered
+    running        ids of requests whose iterator is open; aborted: those closed before they finished
+    requests       (prompt, sampling params, priority, cache salt) of every request, in order
+    """
+
+    def __init__(self) -> None:
+        self.tokenizer = byte_tokenizer()
+        self.chat_template = ChatTemplate.for_tokenizer(self.tokenizer)
+        self.model_config = ModelConfig(
+            architecture="FakeForCausalLM",
+            vocab_size=260,
+            hidden_size=8,
+            intermediate_size=8,
+            num_layers=1,
+            num_heads=1,
+            num_kv_heads=1,
+            head_dim=8,
+            max_position=512,
+            norm_eps=1e-5,
+            rope=RopeConfig(rotary_dim=8),
+            query_scale=1.0,
+        )
+        self.max_model_len = 512
+        self.generation_defaults: dict[str, Any] = {}
+        self.metrics = CollectorRegistry()
+        self.weights_version = "0123456789abcdef"
+        self.release = asyncio.Event()
+        self.release.set()
+        self.answer = ANSWER
+        self.fail_first: OctavoError | None = None
+        self.fail_after_tokens: int | None = None
+        self.finish_with: str | None = None
+        self.is_dead = False
+        self.was_shut_down = False
+        self.running: set[str] = set()
+        self.aborted: list[str] = []
+        self.requests: list[tuple[list[int], SamplingParams, int, str]] = []
+
+    async def generate(
+        self, prompt: str | list[int], sampling_params: SamplingParams, request_id: str, priority: int = 0, cache_salt: str = ""
+    ) -> AsyncIterator[RequestOutput]:
+        assert isinstance(prompt, list)
+        self.requests.append((prompt, sampling_params, priority, cache_salt))
+        if self.fail_first is not None:
+            raise self.fail_first
+        self.running.add(request_id)
+        finished = False
+        try:
+            async for output in self._deliver(prompt, sampling_params, request_id):
+                finished = output.finished
+                yield output
+        finally:
+            self.running.discard(request_id)
+            if not finished:
+                self.aborted.append(request_id)
+
+    async def _deliver(self, prompt: list[int], params: SamplingParams, request_id: str) -> AsyncIterator[RequestOutput]:
+        script = self.tokenizer.encode(self.answer, add_special_tokens=False) + [258]
+        limit = params.max_tokens if params.max_tokens is not None else len(script)
+        emitters = [
+            TextEmitter(self.tokenizer, stop=params.stop, include_stop_str_in_output=params.include_stop_str_in_output)
+            for _ in range(params.n)
+        ]
+        prompt_logprobs = None if params.prompt_logprobs is None else self._prompt_logprobs(prompt, params.prompt_logprobs)
+        open_choices = set(range(params.n))
+        for position, token_id in enumerate(script):
+            if self.fail_after_tokens == position:
+                raise RuntimeError("the fake engine broke")
+            if position:
+                await self.release.wait()
+            await asyncio.sleep(0)
+            outputs = []
+            for index in sorted(open_choices):
+                emitter = emitters[index]
+                text = emitter.push(token_id)
+                finish: str | None = None
+                stop: str | None = None
+                if emitter.stopped is not None:
+                    finish, stop = "stop", emitter.stopped
+                elif token_id == 258:
+                    finish = "stop"
+                elif position + 1 == limit:
+                    finish = "length"
+                if self.finish_with is not None and position == 2:
+                    finish = self.finish_with
+                if finish is not None:
+                    text += emitter.finish()
+                    open_choices.discard(index)
+                logprobs = None if params.logprobs is None else [self._logprobs(token_id, params.logprobs)]
+                outputs.append(CompletionOutput(index, text, [token_id], None, logprobs, finish, stop))
+            yield RequestOutput(
+                request_id,
+                None,
+                prompt,
+                outputs,
+                prompt_logprobs if position == 0 else None,
+                finished=not open_choices,
+                num_cached_tokens=len(prompt) // 2,
+            )
+            if not open_choices:
+                return
+
+    def _logprobs(self, token_id: int, num_top: int) -> PositionLogprobs:
+        top = [(token_id + step) % 256 for step in range(num_top)]
+        values = [-0.5 - step for step in range(num_top)]
+        if num_top > 1:
+            values[-1] = float("-inf")
+        return PositionLogprobs(token_id, -0.5, 1, top, values, self.tokenizer.token_text)
+
+    def _prompt_logprobs(self, prompt: list[int], num_top: int) -> list[PositionLogprobs | None]:
+        return [None, *(self._logprobs(token_id, num_top) for token_id in prompt[1:])]
+
+    async def check_health(self) -> None:
+        if self.is_dead:
+            raise EngineDeadError("the engine core is dead")
+
+    async def drain(self, timeout_s: float) -> None:
+        self.finish_with = "abort"
+        self.release.set()
+
+    async def shutdown(self) -> None:
+        self.was_shut_down = True
