@@ -1,0 +1,28 @@
+// The body of every ISA unit: all kernels, then their table. Included once, inside the unit's anonymous namespace and after
+// its simd header; the includes of the standard library stay outside, in the unit.
+
+#include "../simd/math.h"
+
+#include "../kernels/gemm_float.h"
+#include "../kernels/gemm_quant.h"
+#include "../kernels/quantise.h"
+#include "../kernels/embedding.h"
+#include "../kernels/attention.h"
+#include "../kernels/norm.h"
+#include "../kernels/rope.h"
+#include "../kernels/kv_write.h"
+#include "../kernels/element.h"
+#include "../kernels/sample.h"
+
+void gemm(const GemmArgs& args) {
+  if (args.weight->kind == WeightKind::q8 || args.weight->kind == WeightKind::q4) {
+    gemm_quant(args);
+  } else {
+    gemm_float(args);
+  }
+}
+
+constexpr KernelTable make_table(const char* isa) {
+  return {isa,       gemm,    quantise,  attention, attention_tile, attention_scratch, rms_norm, rope,
+          kv_write,  embedding, add,     silu_mul,  gelu_mul,       softcap,           sample};
+}

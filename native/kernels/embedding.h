@@ -1,0 +1,59 @@
+// Rows of a packed table, dequantised: out = scale_arg * (scale * (code - zero_point) + min), each step rounded on its own.
+
+// One scale or minimum [groups][16] of a panel.
+OCTAVO_INLINE float table_entry(const PackedMatrix& w, const void* table, int64_t at) {
+  if (!w.scale_f16) return static_cast<const float*>(table)[at];
+  return half_to_float(static_cast<const uint16_t*>(table)[at]);
+}
+
+OCTAVO_INLINE int code_at(const PackedMatrix& w, int64_t panel, int lane, int col) {
+  const uint8_t* data = static_cast<const uint8_t*>(w.data);
+  if (w.kind == WeightKind::q8) {
+    return data[panel * w.cols * kPanel + (col / 4 * kPanel + lane) * 4 + col % 4];
+  }
+  const uint8_t both = data[panel * w.cols * kPanel / 2 + col / 8 * 64 + lane * 4 + col % 4];
+  return col % 8 < 4 ? both & 15 : both >> 4;
+}
+
+void embed_quant(const PackedMatrix& w, int32_t id, float scale, float* out) {
+  const int64_t panel = id / kPanel;
+  const int lane = id % kPanel;
+  const int groups = w.cols / w.group;
+  for (int g = 0; g < groups; ++g) {
+    const int64_t at = (panel * groups + g) * kPanel + lane;
+    const float step = table_entry(w, w.scales, at);
+    const float min = w.mins ? table_entry(w, w.mins, at) : 0.0f;
+    for (int col = g * w.group; col < (g + 1) * w.group; ++col) {
+      const float value = step * static_cast<float>(code_at(w, panel, lane, col) - w.zero_point) + min;
+      out[col] = value * scale;
+    }
+  }
+}
+
+void embed_float(const PackedMatrix& w, int32_t id, float scale, float* out) {
+  const int64_t first = static_cast<int64_t>(id / kPanel) * w.cols * kPanel + id % kPanel;
+  for (int64_t col = 0; col < w.cols; ++col) {
+    const int64_t at = first + col * kPanel;
+    float value;
+    if (w.kind == WeightKind::f32) {
+      value = static_cast<const float*>(w.data)[at];
+    } else {
+      const uint16_t bits = static_cast<const uint16_t*>(w.data)[at];
+      value = w.kind == WeightKind::f16 ? half_to_float(bits) : bf16_to_float(bits);
+    }
+    out[col] = value * scale;
+  }
+}
+
+void embedding(const EmbeddingArgs& args) {
+  const PackedMatrix& w = *args.table;
+  const bool quantised = w.kind == WeightKind::q8 || w.kind == WeightKind::q4;
+  for (int64_t row = args.row_begin; row < args.row_end; ++row) {
+    float* out = args.out + row * args.ldout;
+    if (quantised) {
+      embed_quant(w, args.ids[row], args.scale, out);
+    } else {
+      embed_float(w, args.ids[row], args.scale, out);
+    }
+  }
+}
