@@ -1,0 +1,1 @@
+"""Architectures: programs over octavo.ops, one family per file."""

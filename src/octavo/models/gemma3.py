@@ -1,0 +1,60 @@
+"""Gemma 3, text (Gemma team, 2025)."""
+
+from __future__ import annotations
+
+from octavo.config.model import ModelConfig
+from octavo.models.blocks import MLP, Attention, load_embedding, load_head
+from octavo.models.parameters import ParameterSource
+from octavo.ops.interface import Ops, RopeTable, Tensor
+
+NORM_OFFSET = 1.0
+"""Norm weights are stored less 1."""
+
+
+class Gemma3Layer:
+    """One layer: both sublayers are normalised before and after, and then added to the residual stream."""
+
+    def __init__(self, config: ModelConfig, source: ParameterSource, layer: int, rope: RopeTable) -> None:
+        prefix, hidden = f"model.layers.{layer}", config.hidden_size
+        self._attention_norm = source.vector(f"{prefix}.input_layernorm", hidden, NORM_OFFSET)
+        self._attention = Attention(config, source, layer, rope, qk_norm=True, norm_offset=NORM_OFFSET)
+        self._post_attention_norm = source.vector(f"{prefix}.post_attention_layernorm", hidden, NORM_OFFSET)
+        self._mlp_norm = source.vector(f"{prefix}.pre_feedforward_layernorm", hidden, NORM_OFFSET)
+        self._mlp = MLP(config, source, layer)
+        self._post_mlp_norm = source.vector(f"{prefix}.post_feedforward_layernorm", hidden, NORM_OFFSET)
+        self._norm_eps = config.norm_eps
+
+    def forward(self, ops: Ops, x: Tensor) -> Tensor:
+        """x [num_tokens, hidden_size] -> same shape."""
+        attended = self._attention.forward(ops, ops.rms_norm(x, self._attention_norm, self._norm_eps))
+        x = ops.add(x, ops.rms_norm(attended, self._post_attention_norm, self._norm_eps))
+        fed = self._mlp.forward(ops, ops.rms_norm(x, self._mlp_norm, self._norm_eps))
+        return ops.add(x, ops.rms_norm(fed, self._post_mlp_norm, self._norm_eps))
+
+
+class Gemma3ForCausalLM:
+    """Scaled embeddings, normalised heads, layers that alternate between a sliding window (local_rope) and the whole context
+    (rope), soft caps on scores and logits where the configuration has them."""
+
+    def __init__(self, config: ModelConfig, source: ParameterSource, max_model_len: int) -> None:
+        full = source.rope(config.rope, max_model_len)
+        local = source.rope(config.local_rope or config.rope, max_model_len)
+        self._embedding = load_embedding(config, source)
+        self._layers = [
+            Gemma3Layer(config, source, layer, local if kind == "sliding" else full)
+            for layer, kind in enumerate(config.layer_kinds or ("full",) * config.num_layers)
+        ]
+        self._norm = source.vector("model.norm", config.hidden_size, NORM_OFFSET)
+        self._head = load_head(config, source)
+        self._embedding_scale = config.embedding_scale
+        self._norm_eps = config.norm_eps
+        self._final_softcap = config.final_softcap
+
+    def forward(self, ops: Ops) -> Tensor:
+        """Logits [num_logits, vocab_size] of one step."""
+        x = ops.embedding(self._embedding, self._embedding_scale)
+        for layer in self._layers:
+            x = layer.forward(ops, x)
+        x = ops.rms_norm(ops.select_rows(x), self._norm, self._norm_eps)
+        logits = ops.linear(x, self._head)
+        return logits if self._final_softcap is None else ops.softcap(logits, self._final_softcap)

@@ -1,0 +1,30 @@
+"""Architecture names to model classes."""
+
+from __future__ import annotations
+
+from octavo.config.model import ModelConfig
+from octavo.errors import LoadError
+from octavo.models.parameters import ParameterSource
+from octavo.ops.interface import Model
+from octavo.registry import Registry
+
+MODELS = Registry(
+    "model architecture",
+    {
+        "LlamaForCausalLM": "octavo.models.llama:LlamaForCausalLM",
+        "MistralForCausalLM": "octavo.models.mistral:MistralForCausalLM",
+        "Qwen2ForCausalLM": "octavo.models.qwen2:Qwen2ForCausalLM",
+        "Qwen3ForCausalLM": "octavo.models.qwen3:Qwen3ForCausalLM",
+        "Gemma3ForCausalLM": "octavo.models.gemma3:Gemma3ForCausalLM",
+    },
+    LoadError,
+)
+
+
+def load_model(config: ModelConfig, source: ParameterSource, max_model_len: int) -> Model:
+    """The model of config.architecture with its parameters loaded from source, for positions below max_model_len.
+
+    Raises: LoadError for an unknown architecture (listing the known ones) and for missing or mis-shaped tensors.
+    """
+    model: Model = MODELS.load(config.architecture)(config, source, max_model_len)
+    return model

@@ -1,0 +1,82 @@
+"""The KV cache and causal attention over its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from octavo.errors import ConfigError
+from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.reference.activation import softcap
+
+_DTYPES: dict[str, DTypeLike] = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+
+
+class KVCache:
+    """Keys and values, [num_layers, num_blocks, num_kv_heads, block_size, head_dim] each, in the dtype of the spec."""
+
+    def __init__(self, spec: KVCacheSpec) -> None:
+        shape = (spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim)
+        self.spec = spec
+        try:
+            self._keys: NDArray[np.generic] = np.zeros(shape, _DTYPES[spec.dtype])
+            self._values: NDArray[np.generic] = np.zeros(shape, _DTYPES[spec.dtype])
+        except MemoryError:
+            raise ConfigError(
+                f"the KV cache of {spec.num_blocks} blocks does not fit into memory; lower kv_cache_memory",
+                param="kv_cache_memory",
+            ) from None
+
+    def write(self, k: F32, v: F32, inputs: StepInputs, layer: int) -> None:
+        """Store k, v [rows, num_kv_heads * head_dim], rounded to the cache's dtype, at the step's slots."""
+        blocks, offsets = np.divmod(inputs.slot_mapping, self.spec.block_size)
+        shape = (k.shape[0], self.spec.num_kv_heads, self.spec.head_dim)
+        with np.errstate(over="ignore"):  # float16 turns what exceeds 65504 into infinity, as hardware does
+            self._keys[layer, blocks, :, offsets] = k.reshape(shape).astype(self._keys.dtype)
+            self._values[layer, blocks, :, offsets] = v.reshape(shape).astype(self._values.dtype)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole blocks (source, destination) in every layer, in the order given."""
+        for source, destination in pairs:
+            self._keys[:, destination] = self._keys[:, source]
+            self._values[:, destination] = self._values[:, source]
+
+    def attend(self, q: F32, inputs: StepInputs, spec: AttentionSpec) -> F32:
+        """Causal attention of q [rows, num_heads * head_dim] over each sequence's blocks -> same shape.
+
+        Row by row: the arrays of a row's products have the shape its position gives them, whatever else is in the batch.
+        Source: Vaswani et al., 2017; blocks as in Kwon et al., 2023.
+        """
+        out = np.empty_like(q)
+        for index in range(inputs.first_position.size):
+            first_row, last_row = inputs.query_start[index], inputs.query_start[index + 1]
+            position = int(inputs.first_position[index])
+            keys, values = self._gather(inputs, index, position + int(last_row - first_row), spec.layer)
+            for row in range(first_row, last_row):
+                start = 0 if spec.window is None else max(0, position + 1 - spec.window)
+                out[row] = _attend_row(q[row], keys[:, start : position + 1], values[:, start : position + 1], spec)
+                position += 1
+        return out
+
+    def _gather(self, inputs: StepInputs, index: int, length: int, layer: int) -> tuple[F32, F32]:
+        """Keys and values of one sequence's first `length` positions, float32 [num_kv_heads, length, head_dim]."""
+        table = inputs.block_tables[index, : -(-length // self.spec.block_size)]
+        shape = (self.spec.num_kv_heads, -1, self.spec.head_dim)
+        keys = self._keys[layer, table].swapaxes(0, 1).astype(np.float32).reshape(shape)
+        values = self._values[layer, table].swapaxes(0, 1).astype(np.float32).reshape(shape)
+        return keys[:, :length], values[:, :length]
+
+
+def _attend_row(q: F32, keys: F32, values: F32, spec: AttentionSpec) -> F32:
+    """One query [num_heads * head_dim] over keys and values [num_kv_heads, length, head_dim] -> [num_heads * head_dim]."""
+    grouped = q.reshape(spec.num_kv_heads, -1, spec.head_dim)
+    scores = np.matmul(grouped, keys.swapaxes(1, 2)) * np.float32(spec.scale)
+    if spec.softcap is not None:
+        scores = softcap(scores, spec.softcap)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    attended: F32 = np.matmul(weights, values)
+    return attended.reshape(-1)

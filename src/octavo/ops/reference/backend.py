@@ -1,0 +1,67 @@
+"""ReferenceBackend: the Backend protocol in plain numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.errors import ConfigError
+from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, SampleResult, SampleRows, StepInputs
+from octavo.ops.reference import sample
+from octavo.ops.reference.attention import KVCache
+from octavo.ops.reference.ops import ReferenceOps
+
+
+class ReferenceProgram:
+    """Runs the model op by op on every step; there is nothing to record."""
+
+    def __init__(self, model: Model, ops: ReferenceOps) -> None:
+        self._model = model
+        self._ops = ops
+
+    def run(self, inputs: StepInputs) -> F32:
+        self._ops.inputs = inputs
+        try:
+            logits: F32 = self._model.forward(self._ops)
+        finally:
+            self._ops.inputs = None
+        return logits
+
+
+class ReferenceBackend:
+    """numpy float32 on whatever machine there is.
+
+    num_threads is accepted but has no effect: numpy's own library decides, and no result depends on it.
+    Raises: ConfigError when a kernel variant (isa) is asked for; there are none here.
+    """
+
+    def __init__(self, num_threads: int = 1, isa: str = "auto", dtype: str = "auto", quantization: str = "auto") -> None:
+        if isa != "auto":
+            raise ConfigError(f"device reference has no kernel variants; isa is {isa!r}, leave it at auto", param="isa")
+        self._ops = ReferenceOps(dtype, quantization)
+
+    @property
+    def parameters(self) -> ParameterOps:
+        return self._ops
+
+    def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
+        self._ops.cache = KVCache(spec)
+
+    def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> ReferenceProgram:
+        """Sizes and eager make no difference here."""
+        return ReferenceProgram(model, self._ops)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        if pairs:
+            assert self._ops.cache is not None, "blocks were copied before the KV cache was allocated"
+            self._ops.cache.copy_blocks(pairs)
+
+    def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
+        return sample.sample(logits, rows)
+
+    def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
+        return sample.logprobs(logits, rows, token_ids, top)
+
+    def describe(self) -> dict[str, str]:
+        return {"backend": "reference", "isa": f"numpy {np.__version__}", "weights": "float32"}

@@ -1,0 +1,83 @@
+"""Matrix parameters, matrix products, embedding rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from octavo.errors import LoadError
+from octavo.loader.formats import BLOCK_FORMATS, dequantise, quantise_q8_0
+from octavo.loader.stored import StoredTensor, check_finite
+from octavo.ops.interface import F32, I32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseWeight:
+    """A matrix parameter: values float32 [out, in], bias float32 [out] or None."""
+
+    values: F32
+    bias: F32 | None
+
+
+def load_linear(
+    parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None], *, dtype: str, quantization: str
+) -> DenseWeight:
+    """Parts one under the other, exactly dequantised, then rounded to what dtype stores (auto and float32: not at all).
+
+    quantization int8 stores float parts in groups of 32 as q8_0 does; parts that are quantised already stay as they are.
+
+    Raises: LoadError naming file and tensor for a NaN or infinity, or when quantization is impossible.
+    """
+    values = np.concatenate([_stored_values(part, dtype, quantization) for part in parts])
+    if all(bias is None for bias in biases):
+        return DenseWeight(values, None)
+    pieces = [
+        np.zeros(part.shape[0], np.float32) if bias is None else load_vector(bias)
+        for part, bias in zip(parts, biases, strict=True)
+    ]
+    return DenseWeight(values, np.concatenate(pieces))
+
+
+def load_vector(tensor: StoredTensor, offset: float = 0.0) -> F32:
+    """A vector as float32 [n], plus offset. Raises: LoadError naming file and tensor for a NaN or infinity."""
+    check_finite(tensor)
+    values: F32 = tensor.to_float32() + np.float32(offset)
+    return values
+
+
+def _stored_values(part: StoredTensor, dtype: str, quantization: str) -> F32:
+    check_finite(part)
+    values = part.to_float32()
+    if quantization == "int8" and part.format not in BLOCK_FORMATS:
+        if part.shape[1] % 32:
+            raise LoadError(f"{part.source}: int8 needs a multiple of 32 columns, the tensor has {part.shape[1]}")
+        return dequantise("q8_0", quantise_q8_0(values), part.shape[1])
+    if dtype == "bfloat16":
+        return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            rounded = values.astype(np.float16).astype(np.float32)
+        if not np.isfinite(rounded).all():
+            raise LoadError(f"{part.source}: a value exceeds float16's 65504; use dtype bfloat16 or float32")
+        return rounded
+    return values
+
+
+def embedding(table: DenseWeight, token_ids: I32, scale: float) -> F32:
+    """Rows of table [vocab, hidden] by token id, times scale -> [rows, hidden]."""
+    rows: F32 = table.values[token_ids] * np.float32(scale)
+    return rows
+
+
+def linear(x: F32, weight: DenseWeight) -> F32:
+    """x [rows, in] -> [rows, out]. One matrix-vector product per row: a matrix product would let the number of rows choose
+    the order of the sums."""
+    out = np.empty((x.shape[0], weight.values.shape[0]), np.float32)
+    for row in range(x.shape[0]):
+        np.dot(weight.values, x[row], out=out[row])
+    if weight.bias is not None:
+        out += weight.bias
+    return out

@@ -1,0 +1,18 @@
+"""Normalisation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octavo.ops.interface import F32
+
+
+def rms_norm(x: F32, weight: F32, eps: float) -> F32:
+    """Scale each group of len(weight) columns of x [rows, groups * len(weight)] to unit root mean square, then by weight.
+
+    Source: Zhang and Sennrich, 2019.
+    """
+    grouped = x.reshape(x.shape[0], -1, weight.size)
+    mean_square: F32 = np.mean(np.square(grouped), axis=-1, keepdims=True, dtype=np.float32)
+    scaled: F32 = grouped * (np.float32(1.0) / np.sqrt(mean_square + np.float32(eps))) * weight
+    return scaled.reshape(x.shape)

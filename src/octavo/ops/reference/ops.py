@@ -1,0 +1,91 @@
+"""ReferenceOps: the Ops protocol on numpy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.config.model import RopeConfig
+from octavo.errors import ConfigError
+from octavo.loader.stored import StoredTensor
+from octavo.ops.interface import F32, AttentionSpec, StepInputs
+from octavo.ops.reference import activation, linear, norm, rope
+from octavo.ops.reference.attention import KVCache
+from octavo.ops.reference.linear import DenseWeight
+from octavo.ops.rope_table import rope_table
+
+RopeTable = tuple[F32, F32]
+
+
+class ReferenceOps:
+    """Operations that compute at once. Tensors are float32 arrays; `inputs` holds the step they work on.
+
+    dtype, quantization  what float weights are rounded to when loaded, as in LoadingConfig
+    """
+
+    def __init__(self, dtype: str, quantization: str) -> None:
+        self.dtype = dtype
+        self.quantization = quantization
+        self.cache: KVCache | None = None
+        self.inputs: StepInputs | None = None
+        self._tables: dict[tuple[RopeConfig, int], RopeTable] = {}
+
+    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> DenseWeight:
+        return linear.load_linear(parts, biases, dtype=self.dtype, quantization=self.quantization)
+
+    def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> F32:
+        return linear.load_vector(tensor, offset)
+
+    def load_rope(self, rope: RopeConfig, max_position: int) -> RopeTable:
+        key = (rope, max_position)
+        if key not in self._tables:
+            self._tables[key] = rope_table(rope, max_position)
+        return self._tables[key]
+
+    def embedding(self, table: DenseWeight, scale: float = 1.0) -> F32:
+        return linear.embedding(table, self._step.token_ids, scale)
+
+    def linear(self, x: F32, weight: DenseWeight) -> F32:
+        return linear.linear(x, weight)
+
+    def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
+        return norm.rms_norm(x, weight, eps)
+
+    def add(self, a: F32, b: F32) -> F32:
+        return a + b
+
+    def split(self, x: F32, sizes: Sequence[int]) -> tuple[F32, ...]:
+        return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=1))
+
+    def rope(self, x: F32, table: RopeTable, head_dim: int) -> F32:
+        return rope.rope(x, *table, self._step.positions, head_dim)
+
+    def kv_write(self, k: F32, v: F32, spec: AttentionSpec) -> None:
+        self._kv_cache.write(k, v, self._step, spec.layer)
+
+    def paged_attention(self, q: F32, spec: AttentionSpec) -> F32:
+        return self._kv_cache.attend(q, self._step, spec)
+
+    def silu_mul(self, gate_up: F32) -> F32:
+        return activation.silu_mul(gate_up)
+
+    def gelu_mul(self, gate_up: F32) -> F32:
+        return activation.gelu_mul(gate_up)
+
+    def select_rows(self, x: F32) -> F32:
+        return x[self._step.logit_rows]
+
+    def softcap(self, x: F32, cap: float) -> F32:
+        return activation.softcap(x, cap)
+
+    @property
+    def _step(self) -> StepInputs:
+        assert self.inputs is not None, "an operation ran outside a step"
+        return self.inputs
+
+    @property
+    def _kv_cache(self) -> KVCache:
+        if self.cache is None:
+            raise ConfigError("the KV cache was not allocated before the first step")
+        return self.cache

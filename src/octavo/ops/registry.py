@@ -1,0 +1,25 @@
+"""Device names to backends."""
+
+from __future__ import annotations
+
+from octavo.errors import ConfigError
+from octavo.ops.interface import Backend
+from octavo.registry import Registry
+
+BACKENDS = Registry(
+    "device",
+    {"cpu": "octavo.ops.cpu.backend:CpuBackend", "reference": "octavo.ops.reference.backend:ReferenceBackend"},
+    ConfigError,
+)
+
+
+def make_backend(device: str, *, num_threads: int, isa: str, dtype: str, quantization: str) -> Backend:
+    """The backend of a device, loaded when asked for.
+
+    num_threads, isa       as in BackendConfig, resolved
+    dtype, quantization    as in LoadingConfig: what `load_linear` stores
+
+    Raises: ConfigError for an unknown device, or settings that the device refuses.
+    """
+    backend: Backend = BACKENDS.load(device)(num_threads=num_threads, isa=isa, dtype=dtype, quantization=quantization)
+    return backend

@@ -1,0 +1,1 @@
+"""The worker: owns a device, keeps what it was told of each sequence, turns step plans into tokens."""

@@ -1,0 +1,223 @@
+"""Batch: what the worker knows of every sequence, in arrays that persist from step to step, and a step's inputs cut from them.
+
+Each resident sequence has a row (not to be confused with the rows of a step, which are tokens):
+
+    token_ids     [rows, max_model_len + 1]   prompt, then outputs; num_tokens says how many
+    block_tables  [rows, max_blocks]          block ids by position // block_size; num_blocks says how many
+    settings      one array per sampling field, [rows]
+
+A step gathers from them with whole-array operations; Python loops run over sequences at most, never over tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from octavo.ops.interface import I32, StepInputs
+from octavo.sampling_params import SamplingParams
+from octavo.step import NewSequence, ScheduledSequence
+from octavo.worker.settings import SettingsTable
+
+
+@dataclass(slots=True)
+class SequenceState:
+    """The parts of a sequence that are no arrays.
+
+    masked_ids    ids masked while there are fewer than min_tokens outputs, int32
+    has_history   penalties are on, so that the sampler needs the token ids
+    """
+
+    seq_id: int
+    row: int
+    num_prompt: int
+    sampling: SamplingParams
+    masked_ids: I32
+    has_history: bool
+
+
+@dataclass(slots=True)
+class Share:
+    """Part of a sequence computed by one forward pass: positions [first, first + num_new).
+
+    needs_sample        the logits of the last position choose the next token
+    prompt_logit_rows   how many of the first positions' logits are wanted for prompt logprobs
+    """
+
+    state: SequenceState
+    first: int
+    num_new: int
+    needs_sample: bool
+    prompt_logit_rows: int
+
+
+class Batch:
+    """The worker's sequences.
+
+    max_seqs       sequences it starts with room for; more make it grow
+    max_tokens     most tokens of one forward pass
+    max_logits     most rows of logits of one forward pass
+    max_model_len  longest sequence, prompt and output
+    num_blocks     blocks of the KV cache; ids are below it
+    """
+
+    def __init__(
+        self,
+        *,
+        max_seqs: int,
+        max_tokens: int,
+        max_logits: int,
+        max_model_len: int,
+        block_size: int,
+        num_blocks: int,
+        vocab_size: int,
+    ) -> None:
+        self.max_tokens = max_tokens
+        self.max_logits = max_logits
+        self.max_model_len = max_model_len
+        self.block_size = block_size
+        self.vocab_size = vocab_size
+        self._num_kv_blocks = num_blocks
+        self._max_blocks = -(-max_model_len // block_size)
+        self._states: dict[int, SequenceState] = {}
+        self._free_rows = list(range(max_seqs))[::-1]
+        # zeros, not empty: the system hands out untouched pages, so a row costs memory only as far as it is filled.
+        self.token_ids: I32 = np.zeros((max_seqs, max_model_len + 1), np.int32)
+        self.num_tokens: I32 = np.zeros(max_seqs, np.int32)
+        self.block_tables: I32 = np.zeros((max_seqs, self._max_blocks), np.int32)
+        self.num_table_blocks: I32 = np.zeros(max_seqs, np.int32)
+        self.settings = SettingsTable(max_seqs)
+        self._inputs = StepInputs(
+            token_ids=np.zeros(max_tokens, np.int32),
+            positions=np.zeros(max_tokens, np.int32),
+            slot_mapping=np.zeros(max_tokens, np.int32),
+            query_start=np.zeros(max_seqs + 1, np.int32),
+            first_position=np.zeros(max_seqs, np.int32),
+            block_tables=np.zeros((max_seqs, self._max_blocks), np.int32),
+            logit_rows=np.zeros(max_logits, np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __contains__(self, seq_id: int) -> bool:
+        return seq_id in self._states
+
+    def remove(self, seq_id: int) -> None:
+        """Forget a sequence; an unknown id is fine (it may have failed before it was added)."""
+        state = self._states.pop(seq_id, None)
+        if state is not None:
+            self._free_rows.append(state.row)
+
+    def update(self, scheduled: ScheduledSequence) -> SequenceState:
+        """Take in what a plan says of one sequence: itself if new, its new and replaced blocks.
+
+        Raises: ValueError if the plan contradicts what is known; the sequence is then to be removed.
+        """
+        if scheduled.new is not None:
+            self.remove(scheduled.seq_id)
+            self._add(scheduled.seq_id, scheduled.new)
+        state = self._states.get(scheduled.seq_id)
+        if state is None:
+            raise ValueError(f"sequence {scheduled.seq_id} was scheduled but never introduced")
+        self._update_blocks(state.row, scheduled)
+        end = scheduled.num_computed + scheduled.num_new
+        known, covered = int(self.num_tokens[state.row]), int(self.num_table_blocks[state.row]) * self.block_size
+        if scheduled.num_new < 1 or scheduled.num_computed < 0 or end > min(known, covered):
+            raise ValueError(
+                f"positions {scheduled.num_computed} to {end} were scheduled; {known} tokens are known, blocks cover {covered}"
+            )
+        return state
+
+    def append(self, states: Sequence[SequenceState], token_ids: I32) -> None:
+        """Add the token each sequence just produced, token_ids int32 [len(states)]."""
+        rows = np.fromiter((state.row for state in states), np.int64, len(states))
+        self.token_ids[rows, self.num_tokens[rows]] = token_ids
+        self.num_tokens[rows] += 1
+
+    def history(self, state: SequenceState) -> I32:
+        """Prompt and output token ids so far, a view int32 [num_tokens]."""
+        return self.token_ids[state.row, : self.num_tokens[state.row]]
+
+    def step_inputs(self, shares: Sequence[Share]) -> StepInputs:
+        """The arrays of one forward pass, views into buffers that the next call overwrites.
+
+        Logit rows stand share by share: first those for prompt logprobs, then the one to sample from.
+        """
+        count = len(shares)
+        rows = np.fromiter((share.state.row for share in shares), np.int64, count)
+        num_new = np.fromiter((share.num_new for share in shares), np.int32, count)
+        buffers = self._inputs
+        first, query_start = buffers.first_position[:count], buffers.query_start[: count + 1]
+        first[:] = np.fromiter((share.first for share in shares), np.int32, count)
+        np.cumsum(num_new, out=query_start[1:])
+        total = int(query_start[count])
+        positions = buffers.positions[:total]
+        # Position of a token = its row in the step, less its share's first row, plus its share's first position.
+        np.add(np.arange(total, dtype=np.int32), np.repeat(first - query_start[:-1], num_new), out=positions)
+        token_rows = np.repeat(rows, num_new)
+        token_ids, slots = buffers.token_ids[:total], buffers.slot_mapping[:total]
+        token_ids[:] = self.token_ids[token_rows, positions]
+        blocks, offsets = np.divmod(positions, self.block_size)
+        slots[:] = self.block_tables[token_rows, blocks] * self.block_size + offsets
+        width = -(-int((first + num_new).max()) // self.block_size)
+        tables = buffers.block_tables.reshape(-1)[: count * width].reshape(count, width)
+        np.take(self.block_tables[:, :width], rows, axis=0, out=tables)
+        return StepInputs(token_ids, positions, slots, query_start, first, tables, self._logit_rows(shares, query_start))
+
+    def _logit_rows(self, shares: Sequence[Share], query_start: I32) -> I32:
+        """Rows of the step whose logits are wanted, in share order."""
+        out, end = self._inputs.logit_rows, 0
+        for index, share in enumerate(shares):
+            if share.prompt_logit_rows:
+                start = int(query_start[index])
+                out[end : end + share.prompt_logit_rows] = np.arange(start, start + share.prompt_logit_rows)
+                end += share.prompt_logit_rows
+            if share.needs_sample:
+                out[end] = query_start[index + 1] - 1
+                end += 1
+        return out[:end]
+
+    def _add(self, seq_id: int, new: NewSequence) -> None:
+        if not 0 < len(new.token_ids) <= self.max_model_len:
+            raise ValueError(f"{len(new.token_ids)} tokens do not fit max_model_len {self.max_model_len}")
+        token_ids = np.array(new.token_ids, np.int32)
+        if token_ids.min() < 0 or token_ids.max() >= self.vocab_size:
+            raise ValueError(f"token ids reach from {token_ids.min()} to {token_ids.max()}, vocab_size is {self.vocab_size}")
+        masked = sorted({token for token in new.stop_token_ids if 0 <= token < self.vocab_size})
+        if not self._free_rows:
+            self._grow()
+        row = self._free_rows[-1]
+        has_history = self.settings.set(row, new)
+        self._free_rows.pop()
+        self.token_ids[row, : token_ids.size] = token_ids
+        self.num_tokens[row] = token_ids.size
+        self.num_table_blocks[row] = 0
+        self._states[seq_id] = SequenceState(seq_id, row, new.num_prompt, new.sampling, np.array(masked, np.int32), has_history)
+
+    def _update_blocks(self, row: int, scheduled: ScheduledSequence) -> None:
+        table, start = self.block_tables[row], int(self.num_table_blocks[row])
+        end = start + len(scheduled.new_block_ids)
+        if end > self._max_blocks:
+            raise ValueError(f"{end} blocks were given; max_model_len {self.max_model_len} needs {self._max_blocks} at most")
+        ids = [*scheduled.new_block_ids, *(block for _, block in scheduled.replaced_blocks)]
+        if ids and not 0 <= min(ids) <= max(ids) < self._num_kv_blocks:
+            raise ValueError(f"block ids reach from {min(ids)} to {max(ids)}; the cache has {self._num_kv_blocks}")
+        table[start:end] = scheduled.new_block_ids
+        self.num_table_blocks[row] = end
+        for index, block in scheduled.replaced_blocks:
+            if not 0 <= index < end:
+                raise ValueError(f"block {index} was replaced; the table has {end}")
+            table[index] = block
+
+    def _grow(self) -> None:
+        """Double the rows."""
+        count = self.num_tokens.size
+        self.token_ids = np.concatenate([self.token_ids, np.zeros_like(self.token_ids)])
+        self.num_tokens = np.concatenate([self.num_tokens, np.zeros_like(self.num_tokens)])
+        self.block_tables = np.concatenate([self.block_tables, np.zeros_like(self.block_tables)])
+        self.num_table_blocks = np.concatenate([self.num_table_blocks, np.zeros_like(self.num_table_blocks)])
+        self.settings.grow()
+        self._free_rows.extend(range(2 * count - 1, count - 1, -1))

@@ -1,0 +1,146 @@
+"""Sampler: rows of logits to tokens and logprobs, by the settings of each sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.ops.interface import F32, I32, Backend, SampleResult, SampleRows
+from octavo.step import PromptLogprobs, SampledToken, TokenLogprobs
+from octavo.worker.batch import Batch, SequenceState, Share
+
+_NO_IDS = np.zeros(0, np.int32)
+_NO_VALUES = np.zeros(0, np.float32)
+
+
+class Sampler:
+    """Chooses the next tokens of a batch's sequences on a backend."""
+
+    def __init__(self, backend: Backend, batch: Batch) -> None:
+        self._backend = backend
+        self._batch = batch
+
+    def sample(
+        self, logits: F32, states: Sequence[SequenceState], logit_rows: Sequence[int], failed: dict[int, str]
+    ) -> list[SampledToken]:
+        """Choose a token for each sequence and add it to the batch's own history.
+
+        logits [num_logits, vocab_size]; logit_rows[i] is the row of states[i]. What goes wrong with one sequence, logits that
+        are not finite included, goes into failed and leaves the others as they are: noise has no state, so a second call for
+        the remaining rows chooses the same tokens.
+        """
+        if not states:
+            return []
+        try:
+            result = self._backend.sample(logits, self._rows(states, logit_rows))
+        except Exception as error:  # whatever it is, it must end the sequence that caused it and no other
+            if len(states) == 1:
+                failed[states[0].seq_id] = f"sampling failed: {error}"
+                return []
+            sampled: list[SampledToken] = []
+            for state, row in zip(states, logit_rows, strict=True):
+                sampled += self.sample(logits, [state], [row], failed)
+            return sampled
+        return self._settle(logits, states, logit_rows, result, failed)
+
+    def prompt_logprobs(self, logits: F32, share: Share, first_logit_row: int) -> PromptLogprobs:
+        """Logprobs of the share's prompt tokens: that of position p comes from the logits of position p - 1.
+
+        Those logits stand at rows first_logit_row, first_logit_row + 1, ... Raises: ValueError if they are not finite.
+        """
+        count, state = share.prompt_logit_rows, share.state
+        top = state.sampling.prompt_logprobs or 0
+        token_ids = self._batch.history(state)[share.first + 1 : share.first + 1 + count]
+        rows = np.arange(first_logit_row, first_logit_row + count, dtype=np.int32)
+        result = self._backend.logprobs(logits, rows, np.ascontiguousarray(token_ids), top)
+        if not np.isfinite(result.logprob).all():
+            raise ValueError("the model's logits are not finite")
+        return PromptLogprobs(state.seq_id, share.first + 1, [_token_logprobs(result, index, top) for index in range(count)])
+
+    def _settle(
+        self,
+        logits: F32,
+        states: Sequence[SequenceState],
+        logit_rows: Sequence[int],
+        result: SampleResult,
+        failed: dict[int, str],
+    ) -> list[SampledToken]:
+        """Sampled tokens of the rows whose chosen logit (and logprob, if any) is a number."""
+        fine = np.isfinite(logits[np.asarray(logit_rows), result.token_ids])
+        sampled: list[SampledToken] = []
+        kept: list[int] = []
+        for index, state in enumerate(states):
+            top = state.sampling.logprobs
+            if not fine[index] or (top is not None and not np.isfinite(result.logprob[index])):
+                failed[state.seq_id] = "the model's logits are not finite"
+                continue
+            kept.append(index)
+            logprobs = None if top is None else _token_logprobs(result, index, top)
+            sampled.append(SampledToken(state.seq_id, int(result.token_ids[index]), logprobs))
+        self._batch.append([states[index] for index in kept], result.token_ids[kept])
+        return sampled
+
+    def _rows(self, states: Sequence[SequenceState], logit_rows: Sequence[int]) -> SampleRows:
+        """Gather the settings of states, and the history and biases of those that have any."""
+        settings = self._batch.settings
+        rows = np.fromiter((state.row for state in states), np.int64, len(states))
+        position = self._batch.num_tokens[rows]
+        num_prompt = settings.num_prompt[rows]
+        history, history_start = _concatenate(
+            [self._batch.history(state) if state.has_history else _NO_IDS for state in states]
+        )
+        masks = position - num_prompt < settings.min_tokens[rows]
+        biases = [_bias(state, bool(masked)) for state, masked in zip(states, masks, strict=True)]
+        bias_ids, bias_start = _concatenate([ids for ids, _ in biases])
+        return SampleRows(
+            logit_row=np.asarray(logit_rows, np.int32),
+            temperature=settings.temperature[rows],
+            top_k=settings.top_k[rows],
+            top_p=settings.top_p[rows],
+            min_p=settings.min_p[rows],
+            repetition=settings.repetition[rows],
+            presence=settings.presence[rows],
+            frequency=settings.frequency[rows],
+            seed=settings.seed[rows],
+            choice=settings.choice[rows],
+            position=position,
+            history=history,
+            history_start=history_start,
+            num_prompt=num_prompt,
+            bias_ids=bias_ids,
+            bias_values=np.concatenate([values for _, values in biases]),
+            bias_start=bias_start,
+            top_logprobs=settings.top_logprobs[rows],
+        )
+
+
+def _bias(state: SequenceState, masked: bool) -> tuple[I32, F32]:
+    """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet."""
+    bias = state.sampling.logit_bias
+    if not bias and not masked:
+        return _NO_IDS, _NO_VALUES
+    bias = bias or {}
+    ids = np.fromiter(bias.keys(), np.int32, len(bias))
+    values = np.fromiter(bias.values(), np.float32, len(bias))
+    if masked:
+        ids = np.concatenate([ids, state.masked_ids])
+        values = np.concatenate([values, np.full(state.masked_ids.size, -np.inf, np.float32)])
+    return ids, values
+
+
+def _concatenate(pieces: Sequence[I32]) -> tuple[I32, np.ndarray[tuple[int], np.dtype[np.int64]]]:
+    """All pieces in one array, and where each starts: int64 [len(pieces) + 1]."""
+    start = np.zeros(len(pieces) + 1, np.int64)
+    np.cumsum([piece.size for piece in pieces], out=start[1:])
+    return np.concatenate(pieces), start
+
+
+def _token_logprobs(result: SampleResult, index: int, top: int) -> TokenLogprobs:
+    return TokenLogprobs(
+        token_id=int(result.token_ids[index]),
+        logprob=float(result.logprob[index]),
+        rank=int(result.rank[index]),
+        top_ids=result.top_ids[index, :top].tolist(),
+        top_logprobs=result.top_values[index, :top].tolist(),
+    )

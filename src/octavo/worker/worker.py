@@ -1,0 +1,97 @@
+"""Worker: one device's model, KV cache and sequences; step plans in, step results out."""
+
+from __future__ import annotations
+
+from octavo.config.engine import EngineConfig
+from octavo.loader.checkpoint import Checkpoint
+from octavo.models.parameters import ParameterSource
+from octavo.models.registry import load_model
+from octavo.ops.interface import KVCacheSpec
+from octavo.ops.registry import make_backend
+from octavo.step import ScheduledSequence, StepPlan, StepResult
+from octavo.worker.batch import Batch, Share
+from octavo.worker.memory import resolve_kv_dtype
+from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
+
+
+class Worker:
+    """Loads the checkpoint onto config.backend.device and executes plans.
+
+    config       resolved: num_threads and max_model_len are set
+    num_blocks   KV blocks to reserve
+    Raises: LoadError for weights that do not fit the architecture, ConfigError for a device or memory that cannot be had.
+    """
+
+    def __init__(self, config: EngineConfig, checkpoint: Checkpoint, num_blocks: int) -> None:
+        model_config, scheduler = checkpoint.config, config.scheduler
+        assert config.backend.num_threads is not None, "the configuration is not resolved"
+        assert scheduler.max_model_len is not None, "the configuration is not resolved"
+        self.backend = make_backend(
+            config.backend.device,
+            num_threads=config.backend.num_threads,
+            isa=config.backend.isa,
+            dtype=config.loading.dtype,
+            quantization=config.loading.quantization,
+        )
+        source = ParameterSource(checkpoint.tensors, self.backend.parameters, str(checkpoint.path))
+        model = load_model(model_config, source, scheduler.max_model_len)
+        self.backend.allocate_kv_cache(
+            KVCacheSpec(
+                num_layers=model_config.num_layers,
+                num_blocks=num_blocks,
+                num_kv_heads=model_config.num_kv_heads,
+                block_size=config.cache.block_size,
+                head_dim=model_config.head_dim,
+                dtype=resolve_kv_dtype(config.cache.kv_cache_dtype),
+            )
+        )
+        max_logits = scheduler.max_num_seqs + PROMPT_LOGIT_ROWS
+        program = self.backend.compile(
+            model,
+            max_tokens=scheduler.max_num_batched_tokens,
+            max_logits=max_logits,
+            max_seqs=scheduler.max_num_seqs,
+            eager=config.backend.enforce_eager,
+        )
+        self.batch = Batch(
+            max_seqs=scheduler.max_num_seqs,
+            max_tokens=scheduler.max_num_batched_tokens,
+            max_logits=max_logits,
+            max_model_len=scheduler.max_model_len,
+            block_size=config.cache.block_size,
+            num_blocks=num_blocks,
+            vocab_size=model_config.vocab_size,
+        )
+        self._runner = ModelRunner(self.backend, program, self.batch)
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Run one step: forget, take in, copy blocks, compute, sample.
+
+        A sequence whose own handling raises is forgotten and reported in `failed`. An error of the forward pass itself concerns
+        the whole step and is raised.
+        """
+        for seq_id in plan.removed:
+            self.batch.remove(seq_id)
+        failed: dict[int, str] = {}
+        shares: list[Share] = []
+        for scheduled in plan.sequences:
+            try:
+                shares.append(self._share(scheduled))
+            except Exception as error:  # whatever it is, it must end this sequence and no other
+                failed[scheduled.seq_id] = f"the step could not be prepared: {error}"
+        if plan.block_copies:
+            self.backend.copy_blocks(plan.block_copies)
+        sampled, prompt_logprobs = self._runner.run(shares, failed)
+        for seq_id in failed:
+            self.batch.remove(seq_id)
+        return StepResult(plan.step_id, sampled, prompt_logprobs, failed)
+
+    def _share(self, scheduled: ScheduledSequence) -> Share:
+        """Take in one sequence's part of the plan; see Batch.update for what it raises."""
+        state = self.batch.update(scheduled)
+        first, end = scheduled.num_computed, scheduled.num_computed + scheduled.num_new
+        prompt_rows = 0
+        if state.sampling.prompt_logprobs is not None:
+            # The logits of a position speak of the next one, so the last prompt position has none of them to give.
+            prompt_rows = max(0, min(end, state.num_prompt - 1) - first)
+        return Share(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)

@@ -1,0 +1,70 @@
+"""Every architecture and variant against transformers on tiny random weights: logits and greedy tokens."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.runner import Runner
+from tiny_models import VARIANTS, prompt, write_tiny_model
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "models"
+TOLERANCE = 1e-4
+"""Largest difference of a logit, relative to the largest magnitude of the golden logits."""
+
+DEVICES = ["reference"] + (["cpu"] if importlib.util.find_spec("octavo._native") else [])
+
+
+@pytest.fixture(scope="module")
+def facts() -> dict[str, Any]:
+    variants: dict[str, Any] = json.loads((GOLDEN / "tiny.json").read_text())["variants"]
+    return variants
+
+
+@pytest.fixture(scope="module")
+def logits() -> dict[str, np.ndarray]:
+    with np.load(GOLDEN / "tiny.npz") as arrays:
+        return dict(arrays)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", VARIANTS)
+def test_tiny_model_gives_the_logits_and_greedy_tokens_of_transformers(
+    name: str, device: str, facts: dict[str, Any], logits: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    golden, variant = facts[name], VARIANTS[name]
+    folder = write_tiny_model(tmp_path / name, name, golden["shapes"])
+    runner = Runner(folder, device, max_model_len=variant.max_model_len, max_seqs=2)
+    firsts = {}
+    for seq_id, entry in enumerate(golden["prompts"]):
+        length = len(entry["token_ids"])
+        assert entry["token_ids"] == prompt(name, length)
+        runner.add(seq_id, entry["token_ids"])
+        found = runner.prefill(seq_id, length, entry["rows"])
+        expected = logits[f"{name}/{length}"]
+        assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
+        firsts[seq_id] = int(found[-1].argmax())
+    if variant.num_greedy:
+        assert runner.greedy(firsts, variant.num_greedy) == {
+            seq_id: entry["greedy"] for seq_id, entry in enumerate(golden["prompts"])
+        }
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["llama-rope-llama3", "mistral-window", "gemma3"])
+def test_chunked_prefill_gives_the_bytes_of_whole_prefill(
+    name: str, device: str, facts: dict[str, Any], tmp_path: Path
+) -> None:
+    entry = facts[name]["prompts"][-1]
+    folder = write_tiny_model(tmp_path / name, name, facts[name]["shapes"])
+    found = []
+    for chunk in (1, 7, 256):
+        runner = Runner(folder, device, max_model_len=256, chunk=chunk)
+        runner.add(0, entry["token_ids"])
+        found.append(runner.prefill(0, len(entry["token_ids"]), entry["rows"]).tobytes())
+    assert found[0] == found[1] == found[2]
