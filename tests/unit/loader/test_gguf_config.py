@@ -1,0 +1,137 @@
+"""ModelConfig from GGUF metadata."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from octavo.errors import LoadError
+from octavo.loader.checkpoint import open_config
+
+WriteGguf = Callable[..., Path]
+
+
+def test_the_embedded_model_is_described_as_its_authors_do(smollm2_gguf: Path) -> None:
+    config, defaults = open_config(smollm2_gguf)
+    assert config.architecture == "LlamaForCausalLM" and config.tie_embeddings and config.dtype == "gguf"
+    assert (config.num_layers, config.hidden_size, config.num_heads, config.num_kv_heads) == (30, 576, 9, 3)
+    assert (config.head_dim, config.intermediate_size, config.vocab_size) == (64, 1536, 49152)
+    assert config.rope.theta == 100000.0 and config.max_position == 8192 and config.query_scale == 0.125
+    assert config.bos_token_id == 1 and config.eos_token_ids[0] == 2
+    assert defaults == {}
+
+
+def test_gemma3_gets_what_its_metadata_leaves_out(gemma3_gguf: Path) -> None:
+    config, _ = open_config(gemma3_gguf)
+    assert config.layer_kinds == (("sliding",) * 5 + ("full",)) * 3 and config.sliding_window == 512
+    assert config.rope.theta == 1_000_000.0
+    assert config.local_rope is not None and config.local_rope.theta == 10_000.0
+    assert config.query_scale == 256**-0.5
+    assert config.embedding_scale == float(np.float32(math.sqrt(640)))
+    assert config.hidden_act == "gelu_pytorch_tanh" and config.tie_embeddings
+    assert 106 in config.eos_token_ids, "<end_of_turn> ends a turn though eos_token_id is another id"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [
+        ("llama", "LlamaForCausalLM"),
+        ("qwen2", "Qwen2ForCausalLM"),
+        ("qwen3", "Qwen3ForCausalLM"),
+        ("gemma3", "Gemma3ForCausalLM"),
+    ],
+)
+def test_architectures_map_to_hugging_face_classes(write_gguf: WriteGguf, architecture: str, expected: str) -> None:
+    config, _ = open_config(write_gguf(architecture))
+    assert config.architecture == expected
+    assert config.attention_bias == (architecture == "qwen2") and not config.attention_out_bias
+    assert config.eos_token_ids == (1, 2), "the named id, then the control token <|im_end|>"
+
+
+def test_an_unknown_architecture_lists_the_known_ones(write_gguf: WriteGguf) -> None:
+    with pytest.raises(LoadError, match=r"tiny\.gguf: general\.architecture is 'mamba'; known: llama, qwen2, qwen3, gemma3"):
+        open_config(write_gguf("mamba"))
+
+
+def test_a_llama_with_a_window_is_mistral(write_gguf: WriteGguf) -> None:
+    config, _ = open_config(write_gguf(keys={"llama.attention.sliding_window": 64}))
+    assert config.architecture == "MistralForCausalLM" and config.layer_kinds == ("sliding", "sliding")
+    assert config.sliding_window == 64
+
+
+def test_output_weight_means_embeddings_are_not_tied(write_gguf: WriteGguf) -> None:
+    config, _ = open_config(write_gguf(arrays={"output.weight": np.zeros((48, 64), dtype=np.float32)}))
+    assert not config.tie_embeddings
+
+
+def test_rope_freqs_become_frequency_divisors(write_gguf: WriteGguf) -> None:
+    divisors = np.array([1, 1, 1, 2, 4, 8, 8, 8], dtype=np.float32)
+    config, _ = open_config(write_gguf(arrays={"rope_freqs.weight": divisors}))
+    assert config.rope.frequency_divisors == tuple(divisors.tolist())
+
+
+@pytest.mark.parametrize("bad", [0.0, math.nan, math.inf])
+def test_bad_rope_freqs_are_refused(write_gguf: WriteGguf, bad: float) -> None:
+    with pytest.raises(LoadError, match=r"rope_freqs\.weight"):
+        open_config(write_gguf(arrays={"rope_freqs.weight": np.full(8, bad, dtype=np.float32)}))
+
+
+def test_linear_yarn_and_longrope_scalings_are_read(write_gguf: WriteGguf) -> None:
+    def scaling(kind: str, **keys: object) -> dict[str, object]:
+        return {"llama.rope.scaling.type": kind, **{f"llama.rope.scaling.{key}": value for key, value in keys.items()}}
+
+    rope = open_config(write_gguf(keys=scaling("linear", factor=4.0)))[0].rope
+    assert (rope.kind, rope.factor) == ("linear", 4.0)
+    rope = open_config(write_gguf(keys=scaling("yarn", factor=4.0, original_context_length=64)))[0].rope
+    assert (rope.kind, rope.factor, rope.original_max_position, rope.attention_factor) == ("yarn", 4.0, 64, None)
+    factors = {
+        f"rope_factors_{name}.weight": np.full(8, value, dtype=np.float32) for name, value in (("short", 1), ("long", 3))
+    }
+    rope = open_config(write_gguf(keys=scaling("longrope", original_context_length=64), arrays=factors))[0].rope
+    assert (rope.kind, rope.factor, rope.original_max_position) == ("longrope", 4.0, 64)
+    assert rope.short_factors == (1.0,) * 8 and rope.long_factors == (3.0,) * 8
+    with pytest.raises(LoadError, match="known: none, linear, yarn, longrope"):
+        open_config(write_gguf(keys=scaling("spiral")))
+
+
+def test_gemma3_scaling_leaves_sliding_layers_alone(write_gguf: WriteGguf) -> None:
+    config, _ = open_config(
+        write_gguf("gemma3", keys={"gemma3.rope.scaling.type": "linear", "gemma3.rope.scaling.factor": 8.0})
+    )
+    assert config.rope.factor == 8.0
+    assert config.local_rope is not None and config.local_rope.kind == "default"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("block_count", 0),
+        ("block_count", 100_000),
+        ("embedding_length", "many"),
+        ("attention.head_count_kv", 3),
+        ("attention.key_length", 15),
+        ("attention.layer_norm_rms_epsilon", 7.0),
+        ("rope.freq_base", 0.0),
+        ("rope.dimension_count", 8),
+        ("context_length", None),
+        ("expert_count", 8),
+    ],
+)
+def test_bad_values_are_refused_naming_file_and_key(write_gguf: WriteGguf, key: str, value: object) -> None:
+    with pytest.raises(LoadError, match=r"tiny\.gguf: llama\." + key):
+        open_config(write_gguf(keys={f"llama.{key}": value}))
+
+
+def test_sampling_recommendations_become_generation_defaults(write_gguf: WriteGguf) -> None:
+    _, defaults = open_config(write_gguf(keys={"general.sampling.temp": 0.5, "general.sampling.top_k": 20}))
+    assert defaults == {"temperature": 0.5, "top_k": 20}
+
+
+def test_dtype_is_the_float_type_of_all_matrices(write_gguf: WriteGguf) -> None:
+    config, _ = open_config(write_gguf(quantised=gguf.GGMLQuantizationType.BF16))
+    assert config.dtype == "bfloat16"
