@@ -1,0 +1,54 @@
+"""octavo serves large language models: an OpenAI-compatible server and a Python API, small, fast and deterministic on CPUs.
+
+The public names are loaded when they are first used, so that `import octavo` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from octavo.engine.args import EngineArgs
+    from octavo.engine.async_llm_engine import AsyncLLMEngine
+    from octavo.engine.llm_engine import LLMEngine
+    from octavo.engine.outputs import CompletionOutput, RequestOutput
+    from octavo.errors import OctavoError
+    from octavo.llm import LLM
+    from octavo.sampling_params import SamplingParams
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "LLM",
+    "AsyncLLMEngine",
+    "CompletionOutput",
+    "EngineArgs",
+    "LLMEngine",
+    "OctavoError",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]
+
+_HOMES = {
+    "LLM": "octavo.llm",
+    "AsyncLLMEngine": "octavo.engine.async_llm_engine",
+    "CompletionOutput": "octavo.engine.outputs",
+    "EngineArgs": "octavo.engine.args",
+    "LLMEngine": "octavo.engine.llm_engine",
+    "OctavoError": "octavo.errors",
+    "RequestOutput": "octavo.engine.outputs",
+    "SamplingParams": "octavo.sampling_params",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'octavo' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,223 @@
+"""resolve(): turns every "auto" of an EngineConfig into a value, and refuses what cannot work.
+
+A pure function of the configuration, the checkpoint's header and the machine: nothing is read here. A default may be lowered
+to fit, with a notice; a value the user gave is honoured or refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from octavo.config.engine import EngineConfig
+from octavo.config.machine import Machine
+from octavo.config.model import ModelConfig
+from octavo.config.scheduler import SchedulerConfig
+from octavo.errors import ConfigError
+
+GIB = 2**30
+MAX_DEFAULT_KV_BYTES = 4 * GIB
+DEFAULT_KV_SHARE = 4  # the default budget is 1/4 of the free memory
+
+BlockBytes = Callable[[ModelConfig, int, str], int]
+"""(model, block_size, kv dtype) to bytes of one KV block over all layers; worker.memory.kv_block_bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A configuration without any None or "auto" left in budgets, and what it means in blocks.
+
+    config       resolved; config.cache.num_gpu_blocks_override holds the number of KV blocks
+    block_bytes  size of one KV block over all layers
+    notices      sentences about defaults that were lowered to fit; to be printed at start
+    """
+
+    config: EngineConfig
+    model: ModelConfig
+    block_bytes: int
+    weight_bytes: int
+    notices: tuple[str, ...]
+
+    @property
+    def num_blocks(self) -> int:
+        num_blocks = self.config.cache.num_gpu_blocks_override
+        assert num_blocks is not None
+        return num_blocks
+
+    @property
+    def max_model_len(self) -> int:
+        max_model_len = self.config.scheduler.max_model_len
+        assert max_model_len is not None
+        return max_model_len
+
+    def describe(self) -> list[str]:
+        """The lines printed at start: weights, KV budget, context, compute, then the notices."""
+        cache, scheduler, backend = self.config.cache, self.config.scheduler, self.config.backend
+        num_tokens = self.num_blocks * cache.block_size
+        return [
+            f"model    {self.model.architecture}, {self.model.num_layers} layers, weights {_size(self.weight_bytes)}",
+            f"KV cache {_size(self.num_blocks * self.block_bytes)} ({cache.kv_cache_dtype}): {self.num_blocks} blocks of "
+            f"{cache.block_size} = {num_tokens} tokens, prefix caching {'on' if cache.enable_prefix_caching else 'off'}",
+            f"context  {self.max_model_len} tokens per request; the cache holds {num_tokens / self.max_model_len:.1f} of that length",
+            f"step     at most {scheduler.max_num_seqs} sequences, {scheduler.max_num_batched_tokens} tokens, "
+            f"{scheduler.chunked_prefill_size} of one prompt; policy {scheduler.scheduler_policy}",
+            f"compute  {backend.device}, isa {backend.isa}, {backend.num_threads} threads",
+            *(f"note: {notice}" for notice in self.notices),
+        ]
+
+
+def resolve(
+    config: EngineConfig, model: ModelConfig, machine: Machine, kv_block_bytes: BlockBytes, *, weight_bytes: int = 0
+) -> Resolved:
+    """Fill every None and "auto" of `config` for this model on this machine. Resolving a resolved configuration changes nothing.
+
+    Raises ConfigError naming the flag, its value, the limit and the way out.
+    """
+    check_options(config)
+    notices: list[str] = []
+    cache = config.cache
+    if cache.block_size % 8:
+        low = cache.block_size - cache.block_size % 8
+        raise ConfigError(
+            f"--block-size {cache.block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size"
+        )
+    kv_dtype = "float32" if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
+    block_bytes = kv_block_bytes(model, cache.block_size, kv_dtype)
+    scheduler = _fit_step(config.scheduler, notices)
+    if scheduler.max_model_len is not None and scheduler.max_model_len > model.max_position:
+        raise ConfigError(
+            f"--max-model-len {scheduler.max_model_len} is more than the model's context of {model.max_position} tokens; "
+            f"use {model.max_position} or less",
+            param="max_model_len",
+        )
+    wanted_len = scheduler.max_model_len or model.max_position
+    free_bytes = max(0, machine.available_bytes - weight_bytes)
+    num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
+    max_model_len = _fit_context(scheduler.max_model_len, model, num_blocks, cache.block_size, block_bytes, notices)
+    resolved = replace(
+        config,
+        cache=replace(
+            cache, kv_cache_dtype=kv_dtype, num_gpu_blocks_override=num_blocks, kv_cache_memory=num_blocks * block_bytes / GIB
+        ),
+        scheduler=replace(scheduler, max_model_len=max_model_len),
+        backend=replace(config.backend, num_threads=config.backend.num_threads or machine.num_cpus),
+    )
+    return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
+
+
+def check_options(config: EngineConfig) -> None:
+    """Check every field of every section against the type, bounds and choices it declares. Raises ConfigError naming the flag."""
+    for section in dataclasses.fields(config):
+        values = getattr(config, section.name)
+        for field in dataclasses.fields(values):
+            _check_option(field.name, getattr(values, field.name), field.default, field.metadata, str(field.type))
+
+
+def _check_option(name: str, value: object, default: object, metadata: Any, annotation: str) -> None:
+    flag = "--" + name.replace("_", "-")
+    if value is None:
+        if default is not None:
+            raise ConfigError(f"{flag} must not be None", param=name)
+        return
+    kind = annotation.split("|")[0].strip()
+    wanted: tuple[type, ...] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}[kind]
+    if not isinstance(value, wanted) or (isinstance(value, bool) and kind != "bool"):
+        raise ConfigError(f"{flag} is {value!r}; it must be of type {kind}", param=name)
+    choices = metadata.get("choices") or ()
+    if choices and value not in choices:
+        raise ConfigError(f"{flag} is {value!r}; choose one of {', '.join(choices)}", param=name)
+    low, high = metadata.get("low"), metadata.get("high")
+    if isinstance(value, (int, float)) and low is not None and not low <= value <= high:
+        raise ConfigError(f"{flag} is {value}; it must be in {low}..{high}", param=name)
+
+
+def _fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:
+    """Neither the sequences of a step nor a prefill chunk can be more than the step's tokens: lower defaults, refuse the rest."""
+    budget = scheduler.max_num_batched_tokens
+    for field in dataclasses.fields(scheduler):
+        value = getattr(scheduler, field.name)
+        if field.name not in ("max_num_seqs", "chunked_prefill_size") or value <= budget:
+            continue
+        flag = "--" + field.name.replace("_", "-")
+        if value != field.default:
+            raise ConfigError(
+                f"{flag} {value} is more than --max-num-batched-tokens {budget}, so it could never be reached; "
+                f"lower it to {budget} or raise --max-num-batched-tokens to {value}",
+                param=field.name,
+            )
+        notices.append(f"{flag} is {budget} instead of {value}, because --max-num-batched-tokens is {budget}")
+        scheduler = _with_field(scheduler, field.name, budget)
+    return scheduler
+
+
+def _with_field(scheduler: SchedulerConfig, name: str, value: int) -> SchedulerConfig:
+    changes: dict[str, Any] = {name: value}
+    return replace(scheduler, **changes)
+
+
+def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, block_bytes: int, free_bytes: int) -> int:
+    """KV blocks from the override, the budget, or the default share of free memory, in that order."""
+    cache = config.cache
+    override, budget_gib = cache.num_gpu_blocks_override, cache.kv_cache_memory
+    if override is not None:
+        if budget_gib is not None and override * block_bytes > budget_gib * GIB:
+            raise ConfigError(
+                f"--num-gpu-blocks-override {override} takes {override * block_bytes / GIB:.3f} GiB, more than --kv-cache-memory "
+                f"{budget_gib:g} GiB; leave one of them out",
+                param="num_gpu_blocks_override",
+            )
+        num_blocks, flag = override, f"--num-gpu-blocks-override {override}"
+    elif budget_gib is not None:
+        num_blocks, flag = int(budget_gib * GIB) // block_bytes, f"--kv-cache-memory {budget_gib:g}"
+    else:
+        useful = max_num_seqs * _blocks_for(max_model_len, cache.block_size)
+        return max(1, min(useful, min(MAX_DEFAULT_KV_BYTES, free_bytes // DEFAULT_KV_SHARE) // block_bytes))
+    if num_blocks < 1:
+        raise ConfigError(
+            f"{flag} is less than one KV block of {_size(block_bytes)}; give at least {_gib_up(block_bytes)} GiB",
+            param="kv_cache_memory",
+        )
+    if num_blocks * block_bytes > free_bytes:
+        raise ConfigError(
+            f"{flag} needs {_size(num_blocks * block_bytes)}, but only {_size(free_bytes)} of memory are free for the KV cache; "
+            f"lower it or leave it out for an automatic budget",
+            param="kv_cache_memory" if override is None else "num_gpu_blocks_override",
+        )
+    return num_blocks
+
+
+def _fit_context(
+    asked: int | None, model: ModelConfig, num_blocks: int, block_size: int, block_bytes: int, notices: list[str]
+) -> int:
+    """Longest context: what was asked for, else the model's, reduced to what the KV cache can hold for one sequence."""
+    capacity = num_blocks * block_size
+    if asked is None:
+        if model.max_position > capacity:
+            notices.append(
+                f"the context is {capacity} tokens instead of the model's {model.max_position}, because the KV cache holds no more; "
+                f"--kv-cache-memory {_gib_up(_blocks_for(model.max_position, block_size) * block_bytes)} would fit all"
+            )
+        return min(model.max_position, capacity)
+    if asked > capacity:
+        needed = _gib_up(_blocks_for(asked, block_size) * block_bytes)
+        raise ConfigError(
+            f"--max-model-len {asked} does not fit the KV cache of {_size(num_blocks * block_bytes)}, which holds {capacity} tokens; "
+            f"set --kv-cache-memory {needed} or more, or --max-model-len {capacity} or less",
+            param="kv_cache_memory",
+        )
+    return asked
+
+
+def _blocks_for(num_tokens: int, block_size: int) -> int:
+    return -(-num_tokens // block_size)
+
+
+def _gib_up(size_bytes: int) -> str:
+    """GiB with three decimals, rounded up, so that the advice given is enough."""
+    return f"{-(-size_bytes * 1000 // GIB) / 1000:.3f}"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / GIB:.2f} GiB" if size_bytes >= GIB else f"{size_bytes / 2**20:.0f} MiB"

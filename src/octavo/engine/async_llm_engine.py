@@ -1,0 +1,303 @@
+"""AsyncLLMEngine: the asynchronous face. Text is handled here; token ids are computed in a core process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from octavo.config.engine import EngineConfig
+from octavo.config.model import ModelConfig
+from octavo.config.resolve import check_options
+from octavo.engine.args import EngineArgs
+from octavo.engine.child import CORE_COMMAND
+from octavo.engine.input import InputProcessor, Prepared, Prompt
+from octavo.engine.ledger import Ledger
+from octavo.engine.metrics import Metrics
+from octavo.engine.output_processor import OutputProcessor
+from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.engine.served_model import ServedModel, load_served_model, locate_model
+from octavo.engine.stats_log import RequestLog, StatsLog
+from octavo.engine.stream import RequestStream
+from octavo.engine.supervisor import Patience, Supervisor
+from octavo.engine.wire.messages import AbortChoices, AddRequest, CoreReady, StepOutputs
+from octavo.errors import EngineDeadError, OctavoError, OverloadedError
+from octavo.log import get_logger
+from octavo.request import new_request_id
+from octavo.sampling_params import SamplingParams
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.tokenizer import Tokenizer
+
+LONG_TEXT = 4096
+"""Characters from which a prompt is tokenised in a thread: about a millisecond of work, during which streams would stall."""
+
+MAX_RETRY_AFTER_S = 120.0
+DEFAULT_RETRY_AFTER_S = 5.0
+"""Advice while nothing has finished lately, so that no rate is known."""
+
+_logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """The engine at this moment. Requests come from the ledger, blocks from the core's last message."""
+
+    num_running: int
+    num_waiting: int
+    num_used_blocks: int
+    num_blocks: int
+    prefix_queries: int
+    prefix_hits: int
+    num_preemptions: int
+    num_core_restarts: int
+    heartbeat_age_s: float
+
+
+class AsyncLLMEngine:
+    """Made by `start`. Belongs to one event loop; every method must be called on it.
+
+    resolved_config       the EngineConfig the core runs with, without any "auto" left in its budgets
+    model_config, tokenizer, chat_template, generation_defaults   what the model's files say
+    metrics               a Prometheus registry of this engine alone
+    weights_version       hex digest; changes whenever the model's files change
+    description           the lines to print at start: weights, KV budget, context, compute
+    """
+
+    def __init__(self, model: ServedModel, supervisor: Supervisor, ready: CoreReady, ledger: Ledger) -> None:
+        max_model_len = ready.config.scheduler.max_model_len
+        assert max_model_len is not None
+        self.resolved_config: EngineConfig = ready.config
+        self.max_model_len: int = max_model_len
+        self.model_config: ModelConfig = model.config
+        self.tokenizer: Tokenizer = model.tokenizer
+        self.chat_template: ChatTemplate = model.chat_template
+        self.generation_defaults: dict[str, float | int] = model.generation_defaults
+        self.weights_version = ready.weights_version.hex()
+        self.description = ready.description
+        self.ledger = ledger
+        self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
+        self._supervisor = supervisor
+        self._outputs = OutputProcessor(model.tokenizer, ledger)
+        self._input = InputProcessor(model.tokenizer, model.config, max_model_len)
+        self._streams: dict[str, RequestStream] = {}
+        self._closed: str | None = None
+        """Why no new request is taken."""
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._log_task: asyncio.Task[None] | None = None
+        supervisor.watch(ready.config, self._on_step, self._on_lost)
+
+    @classmethod
+    async def start(
+        cls,
+        config: EngineConfig,
+        *,
+        log_stats_interval_s: float | None = None,
+        log_requests: bool = False,
+        log_level: str = "info",
+        core_command: Sequence[str] = CORE_COMMAND,
+        patience: Patience | None = None,
+    ) -> AsyncLLMEngine:
+        """Start a core process and wait until it serves; meanwhile this process loads the tokenizer.
+
+        A model named by an embedded or hub name is fetched first. Raises ConfigError, LoadError or EngineDeadError.
+        """
+        check_options(config)
+        config = await asyncio.to_thread(locate_model, config)
+        supervisor = Supervisor(command=core_command, patience=patience, log_level=log_level)
+        core = asyncio.create_task(supervisor.start(config))
+        try:
+            model = await asyncio.to_thread(load_served_model, config)
+            ready = await core
+        except BaseException:  # also when cancelled: no process may be left behind
+            core.cancel()
+            await asyncio.gather(core, return_exceptions=True)
+            await supervisor.stop()
+            raise
+        engine = cls(model, supervisor, ready, Ledger([RequestLog()] if log_requests else []))
+        if log_stats_interval_s is not None:
+            engine._log_task = asyncio.create_task(engine._log_stats(log_stats_interval_s))
+        return engine
+
+    @classmethod
+    async def from_engine_args(cls, args: EngineArgs) -> AsyncLLMEngine:
+        return await cls.start(args.create_engine_config())
+
+    async def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        output_kind: OutputKind = OutputKind.DELTA,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Run one request and yield its deliveries. Closing or cancelling the iterator aborts it and frees all it holds.
+
+        Raises InvalidRequestError, OverloadedError or EngineDeadError before the first delivery, RequestFailedError or
+        EngineDeadError after it.
+        """
+        stream = await self.add_request(
+            prompt, sampling_params, request_id, priority=priority, cache_salt=cache_salt, output_kind=output_kind
+        )
+        try:
+            async for output in stream:
+                yield output
+        finally:
+            stream.close()
+
+    async def add_request(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams,
+        request_id: str | None = None,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        output_kind: OutputKind = OutputKind.DELTA,
+    ) -> RequestStream:
+        """Queue one request; the stream must be read to its end or closed. Raises as the first step of `generate` does."""
+        arrival_s = time.monotonic()
+        self._admit(arrival_s)
+        request_id = request_id if request_id is not None else new_request_id()
+
+        def prepare() -> Prepared:
+            return self._input.prepare(
+                prompt, sampling_params, request_id, arrival_s=arrival_s, priority=priority, cache_salt=cache_salt
+            )
+
+        if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
+            prepared = await asyncio.to_thread(prepare)
+            self._admit(time.monotonic())  # others came meanwhile
+        else:
+            prepared = prepare()
+        self._outputs.add(prepared.request, prepared.prompt, output_kind)
+        stream = RequestStream(request_id, output_kind, self._drop)
+        self._streams[request_id] = stream
+        self._empty.clear()
+        try:
+            self._supervisor.send(AddRequest(prepared.request))
+        except OctavoError:
+            self._drop(request_id)
+            raise
+        return stream
+
+    async def abort(self, request_id: str | Iterable[str]) -> None:
+        """End requests; their streams get a last delivery with finish_reason "abort". Ended and unknown ones are left alone."""
+        request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
+        for output in self._abort(request_ids):
+            stream = self._streams.get(output.request_id)
+            if stream is not None:
+                self._deliver(stream, output)
+
+    async def check_health(self) -> None:
+        """Raise EngineDeadError unless the core serves and was heard lately."""
+        self._supervisor.check()
+
+    def stats(self) -> EngineStats:
+        """The engine's figures now."""
+        ledger, totals = self.ledger, self.ledger.totals
+        return EngineStats(
+            num_running=ledger.num_running,
+            num_waiting=ledger.num_queued,
+            num_used_blocks=ledger.core.num_used_blocks,
+            num_blocks=ledger.core.num_blocks,
+            prefix_queries=totals.prefix_queries,
+            prefix_hits=totals.prefix_hits,
+            num_preemptions=totals.preemptions,
+            num_core_restarts=totals.core_restarts,
+            heartbeat_age_s=self._supervisor.heartbeat_age_s,
+        )
+
+    @property
+    def core_pid(self) -> int | None:
+        """Process id of the core; None while it is being restarted."""
+        return self._supervisor.pid
+
+    async def drain(self, timeout_s: float) -> None:
+        """Take no new requests, let the running ones end for timeout_s seconds, then abort the rest."""
+        self._closed = self._closed or "the server is shutting down"
+        try:
+            await asyncio.wait_for(self._empty.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            await self.abort(list(self._streams))
+
+    async def shutdown(self) -> None:
+        """Stop the core process; requests that still run end with an EngineDeadError. Safe to call twice."""
+        self._closed = "the engine is shut down"
+        if self._log_task is not None:
+            self._log_task.cancel()
+        await self._supervisor.stop()
+        self._end_all("was shut down")
+
+    def _admit(self, now_s: float) -> None:
+        """Raise EngineDeadError or OverloadedError when a new request cannot be taken now."""
+        if self._closed is not None:
+            raise EngineDeadError(self._closed)
+        self._supervisor.check(heartbeat=False)
+        limit = self.resolved_config.scheduler.max_num_queued_requests
+        num_waiting = self.ledger.num_waiting(self.resolved_config.scheduler.max_num_seqs)
+        if num_waiting >= limit:
+            self.ledger.rejected()
+            rate = self.ledger.drain_rate(now_s)
+            retry_after_s = min(MAX_RETRY_AFTER_S, max(1.0, num_waiting / rate)) if rate > 0.0 else DEFAULT_RETRY_AFTER_S
+            raise OverloadedError(
+                f"{num_waiting} requests wait and the limit is {limit} (--max-num-queued-requests); try again later",
+                retry_after_s=retry_after_s,
+            )
+
+    def _abort(self, request_ids: list[str]) -> list[RequestOutput]:
+        outputs = self._outputs.abort(request_ids, time.monotonic())
+        self._tell_core([(output.request_id, -1) for output in outputs])
+        return outputs
+
+    def _drop(self, request_id: str) -> None:
+        """The owner of a stream has gone: end the request, deliver nothing."""
+        self._abort([request_id])
+        self._forget(request_id)
+
+    def _deliver(self, stream: RequestStream, output: RequestOutput) -> None:
+        stream.put(output)
+        if output.finished:
+            self._forget(stream.request_id)
+
+    def _forget(self, request_id: str) -> None:
+        self._streams.pop(request_id, None)
+        if not self._streams:
+            self._empty.set()
+
+    def _tell_core(self, aborts: list[tuple[str, int]]) -> None:
+        if aborts:
+            try:
+                self._supervisor.send(AbortChoices(aborts))
+            except OctavoError as error:
+                _logger.debug("no core to abort requests in: %s", error)  # they died with it
+
+    def _on_step(self, message: StepOutputs) -> None:
+        processed = self._outputs.process(message, time.monotonic())
+        self._tell_core(processed.aborts)
+        for output in processed.outputs:
+            stream = self._streams.get(output.request_id)
+            if stream is not None:
+                self._deliver(stream, output)
+
+    def _on_lost(self, cause: str) -> None:
+        self.ledger.core_lost()
+        self._end_all(cause)
+
+    def _end_all(self, cause: str) -> None:
+        """The core is gone, and with it every request: each stream ends with an error, exactly once."""
+        self._outputs.fail_all(f"the engine core {cause}", time.monotonic())
+        for stream in list(self._streams.values()):
+            stream.fail(EngineDeadError(f"the engine core {cause} while the request ran; send it again"))
+            self._forget(stream.request_id)
+
+    async def _log_stats(self, interval_s: float) -> None:
+        stats_log = StatsLog(self.ledger, time.monotonic())
+        while True:
+            await asyncio.sleep(interval_s)
+            stats_log.print_line(time.monotonic())

@@ -1,0 +1,57 @@
+"""build_core: from a configuration to an EngineCore that can serve: header, budgets, weights, worker, scheduler."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.config.engine import EngineConfig
+from octavo.config.machine import read_machine
+from octavo.config.resolve import Resolved, resolve
+from octavo.engine.core import EngineCore
+from octavo.engine.core import Worker as StepWorker
+from octavo.kvcache.manager import KVCacheManager
+from octavo.loader.checkpoint import Checkpoint, open_checkpoint
+from octavo.loader.dummy import DummyTensors
+from octavo.loader.parameters import parameter_shapes
+from octavo.scheduler.policies.registry import make_policy
+from octavo.scheduler.scheduler import Scheduler
+from octavo.worker.memory import kv_block_bytes
+from octavo.worker.worker import Worker
+
+
+@dataclass(slots=True)
+class BuiltCore:
+    """A core, the resolved configuration it runs with, and the identity of its weights."""
+
+    core: EngineCore
+    resolved: Resolved
+    weights_version: bytes
+
+
+def build_core(config: EngineConfig) -> BuiltCore:
+    """config.loading.model is a path here. Raises LoadError and ConfigError naming file, tensor or flag."""
+    checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
+    resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
+    worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
+    return BuiltCore(assemble_core(resolved.config, worker, checkpoint.weights_version), resolved, checkpoint.weights_version)
+
+
+def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: bytes) -> EngineCore:
+    """Scheduler and KV cache around a worker; `config` is resolved."""
+    cache = config.cache
+    assert cache.num_gpu_blocks_override is not None
+    kv_cache = KVCacheManager(
+        cache.num_gpu_blocks_override, cache.block_size, cache.enable_prefix_caching, weights_version.hex()
+    )
+    scheduler = Scheduler(config.scheduler, kv_cache, make_policy(config.scheduler.scheduler_policy))
+    return EngineCore(scheduler, kv_cache, worker)
+
+
+def _weight_bytes(checkpoint: Checkpoint) -> int:
+    """Bytes of the weights as stored; what the worker repacks is close to it."""
+    if isinstance(checkpoint.tensors, DummyTensors):
+        # Looking at a dummy tensor would generate it.
+        return 4 * sum(math.prod(shape) for shape in parameter_shapes(checkpoint.config).values())
+    return sum(tensor.data.nbytes for tensor in checkpoint.tensors.values())

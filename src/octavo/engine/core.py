@@ -1,0 +1,247 @@
+"""EngineCore: requests become sequences; a step is schedule, execute, settle. Token ids in, token ids out, no text.
+
+One thread drives it. It validates nothing but survives anything: what raises for one request ends that request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from octavo.engine.wire.messages import CoreStats, StepOutputs, TokenOutput
+from octavo.errors import OctavoError
+from octavo.kvcache.manager import KVCacheManager
+from octavo.log import get_logger
+from octavo.request import Request
+from octavo.scheduler.draft import new_sequence
+from octavo.scheduler.scheduler import Scheduler
+from octavo.scheduler.update import SequenceUpdate
+from octavo.sequence import FinishReason, Sequence
+from octavo.step import ScheduledSequence, StepPlan, StepResult
+
+MAX_FAILED_STEPS = 8
+"""After this many steps in a row in which every sequence failed, the device itself is taken to be broken."""
+
+_logger = get_logger(__name__)
+
+
+class Worker(Protocol):
+    """What the core needs of worker.Worker."""
+
+    def execute(self, plan: StepPlan) -> StepResult: ...
+
+
+class WorkerBroken(OctavoError):
+    """Every sequence of several steps in a row failed; only a new core process can help."""
+
+
+class EngineCore:
+    """Scheduler, KV cache and worker under one clock. `clock` returns monotonic seconds."""
+
+    def __init__(
+        self, scheduler: Scheduler, kv_cache: KVCacheManager, worker: Worker, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._scheduler = scheduler
+        self._kv_cache = kv_cache
+        self._worker = worker
+        self._clock = clock
+        self._requests: dict[str, dict[int, Sequence]] = {}
+        """Live choices by request id and choice index."""
+        self._not_started: dict[int, str] = {}
+        """seq_id to request id of sequences that no step has touched yet."""
+        self._refused: list[TokenOutput] = []
+        self._next_seq_id = 0
+        self._num_steps = 0
+        self._num_failed_steps = 0
+
+    def has_work(self) -> bool:
+        """Whether `step` has anything to do."""
+        return bool(self._refused) or self._scheduler.has_work()
+
+    @property
+    def num_requests(self) -> int:
+        return len(self._requests)
+
+    def add_request(self, request: Request) -> None:
+        """Queue all choices of a request. One that cannot be taken gets an error output with the next step."""
+        sequences: dict[int, Sequence] = {}
+        try:
+            if request.request_id in self._requests:
+                raise ValueError(f"request id {request.request_id!r} is in use")
+            for sequence in self._fan_out(request):
+                self._scheduler.add(sequence)
+                sequences[sequence.choice] = sequence
+        except Exception as error:
+            # Survive anything: whatever is wrong with this request must not reach its neighbours.
+            _logger.exception("request %r was refused by the core", request.request_id)
+            for sequence in sequences.values():
+                self._scheduler.abort(sequence.seq_id)
+            reason = FinishReason.ERROR.value
+            self._refused.append(TokenOutput(request.request_id, 0, [], finish_reason=reason, error=_describe(error)))
+            return
+        self._requests[request.request_id] = sequences
+        for sequence in sequences.values():
+            self._not_started[sequence.seq_id] = request.request_id
+
+    def abort(self, request_id: str, choice: int = -1) -> None:
+        """Drop one choice of a request, or all with -1, in whatever state it is; nothing happens if it has ended already."""
+        choices = self._requests.get(request_id)
+        if choices is None:
+            return
+        for index in list(choices) if choice < 0 else [choice]:
+            sequence = choices.get(index)
+            if sequence is not None:
+                self._scheduler.abort(sequence.seq_id)
+                self._forget(sequence)
+
+    def abort_all(self) -> None:
+        for request_id in list(self._requests):
+            self.abort(request_id)
+
+    def step(self) -> StepOutputs:
+        """Compute one step; without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless."""
+        started_s = self._clock()
+        outputs, self._refused = self._refused, []
+        started: list[str] = []
+        plan = self._scheduler.schedule(started_s)
+        if plan is not None:
+            if self._not_started:
+                started = self._take_started(plan)
+            result = self._execute(plan)
+            self._num_steps += 1
+            outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
+        return StepOutputs(outputs, started, self.stats(), started_s, self._clock())
+
+    def stats(self) -> CoreStats:
+        """Gauges now, counters since the start."""
+        kv = self._kv_cache.stats()
+        return CoreStats(
+            num_running=self._scheduler.num_running,
+            num_waiting=self._scheduler.num_waiting,
+            num_used_blocks=kv.num_used,
+            num_blocks=kv.num_blocks,
+            prefix_queries=kv.query_tokens,
+            prefix_hits=kv.hit_tokens,
+            num_preemptions=self._scheduler.stats().num_preemptions,
+            num_steps=self._num_steps,
+        )
+
+    def check_integrity(self) -> None:
+        """Assert that every block and every sequence is accounted for."""
+        self._scheduler.check_integrity()
+        if not self._requests:
+            assert not self._scheduler.has_work(), "the scheduler has sequences that no request owns"
+            assert self._kv_cache.stats().num_used == 0, "blocks are in use though there is no request"
+            assert not self._not_started, "sequences wait that no request owns"
+
+    def _fan_out(self, request: Request) -> list[Sequence]:
+        """One sequence per choice; choices after the first share the first one's prompt blocks."""
+        first = self._next_seq_id
+        self._next_seq_id += request.sampling.n
+        stop_token_ids = frozenset(request.stop_token_ids)
+        return [
+            Sequence(
+                seq_id=first + choice,
+                request_id=request.request_id,
+                prompt_token_ids=request.prompt_token_ids,
+                sampling=request.sampling,
+                seed=request.seed,
+                max_tokens=request.max_tokens,
+                stop_token_ids=stop_token_ids,
+                arrival_s=request.arrival_s,
+                choice=choice,
+                cache_salt=request.cache_salt,
+                priority=request.priority,
+                fork_of=first if choice else None,
+            )
+            for choice in range(request.sampling.n)
+        ]
+
+    def _take_started(self, plan: StepPlan) -> list[str]:
+        """Ids of requests with a sequence that is in a step for the first time."""
+        pending = self._not_started
+        return [pending.pop(share.seq_id) for share in plan.sequences if share.seq_id in pending]
+
+    def _execute(self, plan: StepPlan) -> StepResult:
+        try:
+            result = self._worker.execute(plan)
+        except Exception as error:
+            # The guilty one cannot be told from here, so that each is tried alone and only those that fail again end.
+            _logger.exception("a step of %d sequences failed; trying them one by one", len(plan.sequences))
+            result = self._execute_one_by_one(plan, error)
+        if plan.sequences and len(result.failed) == len(plan.sequences):
+            self._num_failed_steps += 1
+            if self._num_failed_steps >= MAX_FAILED_STEPS:
+                raise WorkerBroken(
+                    f"every sequence failed in {MAX_FAILED_STEPS} steps in a row: {next(iter(result.failed.values()))}"
+                )
+        else:
+            self._num_failed_steps = 0
+        return result
+
+    def _execute_one_by_one(self, plan: StepPlan, error: Exception) -> StepResult:
+        """Run every share of a failed step as a step of its own. The worker may have applied any part of the plan, so each share
+        tells it everything anew; computing a position again writes the same keys and values."""
+        merged = StepResult(plan.step_id, [])
+        if plan.removed or plan.block_copies:
+            alone = StepPlan(plan.step_id, [], plan.block_copies, plan.removed)
+            try:
+                self._worker.execute(alone)
+            except Exception:
+                _logger.exception("the block copies of the step failed too; all its sequences end")
+                merged.failed = {share.seq_id: _describe(error) for share in plan.sequences}
+                return merged
+        live = {seq.seq_id: seq for choices in self._requests.values() for seq in choices.values()}
+        for share in plan.sequences:
+            alone = StepPlan(plan.step_id, [self._restated(share, live[share.seq_id])], [], [share.seq_id])
+            try:
+                result = self._worker.execute(alone)
+            except Exception as guilt:
+                _logger.exception("sequence %d failed alone too and ends", share.seq_id)
+                merged.failed[share.seq_id] = _describe(guilt)
+                continue
+            merged.sampled += result.sampled
+            merged.prompt_logprobs += result.prompt_logprobs
+            merged.failed.update(result.failed)
+        return merged
+
+    def _restated(self, share: ScheduledSequence, sequence: Sequence) -> ScheduledSequence:
+        """The same share for a worker that knows nothing of the sequence: all tokens, the whole block table."""
+        return ScheduledSequence(
+            seq_id=share.seq_id,
+            num_computed=share.num_computed,
+            num_new=share.num_new,
+            new_block_ids=self._kv_cache.block_ids(share.seq_id),
+            needs_sample=share.needs_sample,
+            new=new_sequence(sequence),
+        )
+
+    def _output_of(self, update: SequenceUpdate) -> TokenOutput:
+        output = TokenOutput(
+            update.request_id,
+            update.choice,
+            update.new_token_ids,
+            update.logprobs,
+            update.prompt_logprobs.entries if update.prompt_logprobs is not None else [],
+            num_cached=update.num_cached_prompt,
+        )
+        if update.finish_reason is not None:
+            output.finish_reason = update.finish_reason.value
+            output.stop_token_id = update.stop_token_id
+            output.error = update.error
+            sequence = self._requests[update.request_id][update.choice]
+            output.num_preemptions = sequence.num_preemptions
+            self._forget(sequence)
+        return output
+
+    def _forget(self, sequence: Sequence) -> None:
+        self._not_started.pop(sequence.seq_id, None)
+        choices = self._requests[sequence.request_id]
+        del choices[sequence.choice]
+        if not choices:
+            del self._requests[sequence.request_id]
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,112 @@
+"""The core process: `python -m octavo.engine.core_process`. Its orders come on stdin, then over the channel.
+
+It ends when its parent does, ignores SIGINT (the parent coordinates Ctrl-C), and on SIGTERM ends after the step in progress.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from octavo.config.engine import EngineConfig
+from octavo.engine.build import BuiltCore, build_core
+from octavo.engine.core import EngineCore
+from octavo.engine.wire.channel import CoreChannel, decode_start
+from octavo.engine.wire.messages import AbortChoices, AddRequest, CoreFailed, CoreReady, ToCore
+from octavo.errors import ConfigError, LoadError, OctavoError
+from octavo.log import get_logger, setup_logging
+
+HEARTBEAT_S = 1.0
+MAX_START_BYTES = 2**20
+_PR_SET_PDEATHSIG = 1
+
+_logger = get_logger(__name__)
+
+
+class CoreLoop:
+    """Receive, step, reply, until told to stop or the parent is gone."""
+
+    def __init__(self, core: EngineCore, channel: CoreChannel, parent_pid: int) -> None:
+        self._core = core
+        self._channel = channel
+        self._parent_pid = parent_pid
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End after the step in progress. May be called from a signal handler."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Block on the channel while idle; while there is work, look at it between steps without waiting.
+
+        Raises ChannelError when the parent does not read, WorkerBroken when the device is.
+        """
+        core, channel = self._core, self._channel
+        while not self._stopping and os.getppid() == self._parent_pid:
+            for message in channel.receive(0.0 if core.has_work() else HEARTBEAT_S):
+                self._handle(message)
+            # Without work (idle, or everything was just aborted) the step is empty: a heartbeat with the gauges as they are now.
+            channel.send(core.step())
+
+    def _handle(self, message: ToCore) -> None:
+        if isinstance(message, AddRequest):
+            self._core.add_request(message.request)
+        elif isinstance(message, AbortChoices):
+            for request_id, choice in message.choices:
+                self._core.abort(request_id, choice)
+        else:
+            self.stop()
+
+
+def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:
+    """Run a core process to its end; returns the exit code. `make_core` is how the core is made (tests bring their own worker)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    start = decode_start(sys.stdin.buffer.read(MAX_START_BYTES))
+    _die_with_parent()
+    setup_logging(start.log_level)
+    channel = CoreChannel(start.address)
+    try:
+        built = _built(make_core, start.config, channel)
+        if built is None:
+            return ConfigError.exit_code
+        # What was made until now lives for ever: the garbage collector need not look at it again during steps.
+        gc.collect()
+        gc.freeze()
+        loop = CoreLoop(built.core, channel, start.parent_pid)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: loop.stop())
+        channel.send(CoreReady(built.resolved.config, built.weights_version, built.resolved.describe()))
+        loop.run()
+    except OctavoError as error:
+        _logger.critical("the engine core ends: %s", error)
+        return error.exit_code
+    finally:
+        channel.close()
+    return 0
+
+
+def _built(make_core: Callable[[EngineConfig], BuiltCore], config: EngineConfig, channel: CoreChannel) -> BuiltCore | None:
+    """The core; or None after the parent was told why there is none."""
+    try:
+        return make_core(config)
+    except ConfigError as error:
+        channel.send(CoreFailed("config", error.message, error.param))
+    except LoadError as error:
+        channel.send(CoreFailed("load", error.message, error.param))
+    except Exception as error:
+        _logger.exception("the engine core could not be built")
+        channel.send(CoreFailed("internal", f"{type(error).__name__}: {error}", None))
+    return None
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends, however it ends. Elsewhere than on Linux the loop looks itself."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

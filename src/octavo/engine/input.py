@@ -1,0 +1,163 @@
+"""InputProcessor: a prompt and its sampling parameters become a Request, or a clear refusal. All three faces use it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from octavo.config.model import ModelConfig
+from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, Request
+from octavo.sampling_params import SamplingParams
+from octavo.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int] | Mapping[str, Any]
+"""Text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
+
+_MAX_PRIORITY = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request fit for the core, and the prompt's text (None when ids were given)."""
+
+    request: Request
+    prompt: str | None
+
+
+class InputProcessor:
+    """Checks everything a request may get wrong, so that the core need not. Safe to use from several threads.
+
+    random_seed  draws the seed of requests that bring none; below 2**63
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        model: ModelConfig,
+        max_model_len: int,
+        *,
+        policy_reads_priority: bool = False,
+        random_seed: Callable[[], int] = lambda: secrets.randbits(63),
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = model.vocab_size
+        self._eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
+        self._max_model_len = max_model_len
+        self._policy_reads_priority = policy_reads_priority
+        self._random_seed = random_seed
+
+    def prepare(
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams,
+        request_id: str,
+        *,
+        arrival_s: float,
+        priority: int = 0,
+        cache_salt: str = "",
+    ) -> Prepared:
+        """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds."""
+        self._check_envelope(request_id, priority, cache_salt)
+        sampling = self._checked_sampling(sampling)
+        text, token_ids = self._token_ids(prompt)
+        max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
+        if sampling.min_tokens > max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens is {sampling.min_tokens}, but only {max_tokens} tokens fit after a prompt of {len(token_ids)}; lower it",
+                param="min_tokens",
+            )
+        stop_token_ids = [] if sampling.ignore_eos else self._eos_token_ids
+        request = Request(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            sampling=sampling,
+            seed=sampling.seed if sampling.seed is not None else self._random_seed(),
+            max_tokens=max_tokens,
+            stop_token_ids=sorted({*stop_token_ids, *sampling.stop_token_ids}),
+            arrival_s=arrival_s,
+            cache_salt=cache_salt,
+            priority=priority,
+        )
+        return Prepared(request, text)
+
+    def _check_envelope(self, request_id: str, priority: int, cache_salt: str) -> None:
+        if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
+            raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
+        if not isinstance(cache_salt, str) or len(cache_salt) > MAX_CACHE_SALT_LENGTH:
+            raise InvalidRequestError(
+                f"cache_salt must be a text of at most {MAX_CACHE_SALT_LENGTH} characters", param="cache_salt"
+            )
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_PRIORITY:
+            raise InvalidRequestError(
+                f"priority is {priority!r}; it must be an integer within +-{_MAX_PRIORITY}", param="priority"
+            )
+        if priority and not self._policy_reads_priority:
+            raise InvalidRequestError(
+                f"priority is {priority}, but the scheduler policy does not look at priorities; leave it out", param="priority"
+            )
+
+    def _checked_sampling(self, sampling: SamplingParams) -> SamplingParams:
+        """A private copy, with types and bounds checked: SamplingParams made in Python may hold anything."""
+        try:
+            checked = msgspec.convert(msgspec.to_builtins(sampling), SamplingParams)
+        except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+            message = str(error)
+            field = message.partition("$.")[2].partition("`")[0].partition("[")[0] or None
+            raise InvalidRequestError(f"sampling parameters: {message}", param=field) from None
+        checked.validate(self._vocab_size)
+        if checked.top_k >= self._vocab_size:
+            checked.top_k = 0  # both keep every token; huge values do not fit the wire
+        return checked
+
+    def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
+        """(text, token ids) of a prompt in any accepted form."""
+        content: object = prompt
+        if isinstance(prompt, Mapping):
+            content = prompt.get("prompt_token_ids", prompt.get("prompt"))
+        if isinstance(content, str):
+            token_ids = self._tokenizer.encode(content)
+            if not token_ids:
+                raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
+            return content, token_ids
+        if isinstance(content, (bytes, Mapping)) or not isinstance(content, Sequence):
+            raise InvalidRequestError(
+                f"a prompt must be text or a list of token ids, not {type(content).__name__}", param="prompt"
+            )
+        token_ids = list(content)
+        if not token_ids:
+            raise InvalidRequestError("the prompt is empty; give at least one token id", param="prompt")
+        if not set(map(type, token_ids)) <= {int}:
+            raise InvalidRequestError("a prompt of token ids must hold integers only", param="prompt")
+        lowest, highest = min(token_ids), max(token_ids)
+        if lowest < 0 or highest >= self._vocab_size:
+            bad = lowest if lowest < 0 else highest
+            raise InvalidRequestError(
+                f"the prompt holds token id {bad}; the vocabulary has ids 0..{self._vocab_size - 1}",
+                param="prompt",
+                code="token_out_of_range",
+            )
+        return None, token_ids
+
+    def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
+        """The completion's limit: as asked, or all that is left of the context. Refuses what cannot fit."""
+        limit = self._max_model_len
+        if num_prompt >= limit:
+            raise ContextLengthError(
+                f"the prompt has {num_prompt} tokens; with at least one completion token it must fit the context of {limit} tokens; "
+                f"shorten the prompt to {limit - 1} tokens or less, or serve with a larger --max-model-len",
+                param="prompt",
+            )
+        if asked is None:
+            return limit - num_prompt
+        if num_prompt + asked > limit:
+            raise ContextLengthError(
+                f"the prompt's {num_prompt} tokens and max_tokens {asked} make {num_prompt + asked}, more than the context of "
+                f"{limit} tokens; lower max_tokens to {limit - num_prompt} or shorten the prompt",
+                param="max_tokens",
+            )
+        return asked

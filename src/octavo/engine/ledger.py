@@ -1,0 +1,193 @@
+"""Ledger: every request, its state and its single outcome. Usage, metrics, logs and admission are read from here, so they agree.
+
+It lives where requests enter and answers leave (beside the API, not in the core process), because an outcome must also be
+written when the core dies.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from octavo.engine.wire.messages import CoreStats
+from octavo.errors import InvalidRequestError
+from octavo.sequence import FinishReason
+
+_DRAIN_WINDOW_S = 60.0
+
+
+class RequestState(enum.Enum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """The life of one request. Times are on the monotonic clock; num_generated_tokens counts all choices."""
+
+    request_id: str
+    num_prompt_tokens: int
+    num_choices: int
+    max_tokens: int
+    arrival_s: float
+    state: RequestState = RequestState.QUEUED
+    scheduled_s: float | None = None
+    first_token_s: float | None = None
+    last_token_s: float | None = None
+    finished_s: float | None = None
+    num_generated_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_preemptions: int = 0
+    outcome: FinishReason | None = None
+    error: str | None = None
+
+
+class LedgerListener(Protocol):
+    """Hears of every entry when it is written; metrics and logs are listeners."""
+
+    def tokens(self, record: RequestRecord, interval_s: float | None) -> None:
+        """The record gained tokens; interval_s since its previous ones, None for the first."""
+
+    def finished(self, record: RequestRecord) -> None:
+        """The record has its outcome. Called exactly once per request."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters since the ledger was opened; they never go down, also when the core restarts."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    finished: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
+    rejected: int = 0
+    core_restarts: int = 0
+    preemptions: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+
+
+class Ledger:
+    """Not thread-safe: it belongs to the thread (or event loop) of the engine's face."""
+
+    def __init__(self, listeners: Iterable[LedgerListener] = ()) -> None:
+        self._live: dict[str, RequestRecord] = {}
+        self._num_queued = 0
+        self._num_live_choices = 0
+        self._listeners = list(listeners)
+        self._finish_times: deque[float] = deque(maxlen=4096)
+        self.totals = Totals()
+        self.core = CoreStats()
+
+    @property
+    def num_live(self) -> int:
+        return len(self._live)
+
+    @property
+    def num_queued(self) -> int:
+        """Requests that no step has touched yet."""
+        return self._num_queued
+
+    @property
+    def num_running(self) -> int:
+        return len(self._live) - self._num_queued
+
+    @property
+    def live_ids(self) -> list[str]:
+        return list(self._live)
+
+    def add_listener(self, listener: LedgerListener) -> None:
+        self._listeners.append(listener)
+
+    def get(self, request_id: str) -> RequestRecord | None:
+        """The record of a live request, or None once it has ended."""
+        return self._live.get(request_id)
+
+    def open(self, record: RequestRecord) -> None:
+        """Enter a request. Raises InvalidRequestError when its id is in use."""
+        if record.request_id in self._live:
+            raise InvalidRequestError(f"request id {record.request_id!r} is in use; choose another", param="request_id")
+        self._live[record.request_id] = record
+        self._num_queued += 1
+        self._num_live_choices += record.num_choices
+
+    def started(self, request_id: str, at_s: float) -> None:
+        """The request was scheduled for the first time."""
+        record = self._live.get(request_id)
+        if record is not None and record.state is RequestState.QUEUED:
+            record.state = RequestState.RUNNING
+            record.scheduled_s = at_s
+            self._num_queued -= 1
+
+    def tokens(self, record: RequestRecord, count: int, at_s: float) -> None:
+        """A live request gained `count` tokens that are part of its answer."""
+        interval_s = None
+        if record.first_token_s is None:
+            record.first_token_s = at_s
+            self.totals.prompt_tokens += record.num_prompt_tokens
+        elif record.last_token_s is not None:
+            interval_s = at_s - record.last_token_s
+        record.last_token_s = at_s
+        record.num_generated_tokens += count
+        self.totals.generation_tokens += count
+        for listener in self._listeners:
+            listener.tokens(record, interval_s)
+
+    def close(self, request_id: str, outcome: FinishReason, at_s: float, error: str | None = None) -> RequestRecord | None:
+        """Write the outcome. The first one stands: a later call for the same request does nothing and returns None."""
+        record = self._live.pop(request_id, None)
+        if record is None:
+            return None
+        if record.state is RequestState.QUEUED:
+            self._num_queued -= 1
+        self._num_live_choices -= record.num_choices
+        record.state = RequestState.FINISHED
+        record.outcome, record.error, record.finished_s = outcome, error, at_s
+        self.totals.finished[outcome] += 1
+        self._finish_times.append(at_s)
+        for listener in self._listeners:
+            listener.finished(record)
+        return record
+
+    def rejected(self) -> None:
+        """A request was turned away because the queue is full; it never gets a record."""
+        self.totals.rejected += 1
+
+    def core_reported(self, stats: CoreStats) -> None:
+        """Take the gauges of the core, and the growth of its counters."""
+        totals, last = self.totals, self.core
+        totals.preemptions += max(0, stats.num_preemptions - last.num_preemptions)
+        totals.prefix_queries += max(0, stats.prefix_queries - last.prefix_queries)
+        totals.prefix_hits += max(0, stats.prefix_hits - last.prefix_hits)
+        self.core = stats
+
+    def core_lost(self) -> None:
+        """The core is gone: its gauges are empty now, and the counters of the next one start from zero."""
+        self.core = CoreStats(num_blocks=self.core.num_blocks)
+        self.totals.core_restarts += 1
+
+    def num_waiting(self, max_num_seqs: int) -> int:
+        """Requests that will have to wait: those queued beyond the sequences that still fit a step, and at least the queue that
+        the core itself reported (it may lack KV blocks rather than places)."""
+        running_choices = self._num_live_choices - self._num_queued
+        beyond = self._num_queued - max(0, max_num_seqs - running_choices)
+        return max(0, beyond, min(self.core.num_waiting, self._num_queued))
+
+    def drain_rate(self, now_s: float) -> float:
+        """Requests finished per second over the last minute; 0.0 when there were none."""
+        times = self._finish_times
+        while times and times[0] < now_s - _DRAIN_WINDOW_S:
+            times.popleft()
+        if not times:
+            return 0.0
+        return len(times) / max(1.0, now_s - times[0])
+
+    def check_integrity(self) -> None:
+        """Assert that the counts equal what the records say."""
+        queued = sum(record.state is RequestState.QUEUED for record in self._live.values())
+        assert queued == self._num_queued, (queued, self._num_queued)
+        choices = sum(record.num_choices for record in self._live.values())
+        assert choices == self._num_live_choices, (choices, self._num_live_choices)

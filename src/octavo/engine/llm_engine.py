@@ -1,0 +1,117 @@
+"""LLMEngine: the synchronous face, with the core in this process. One thread drives it: add_request, then step until done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from octavo.config.engine import EngineConfig
+from octavo.config.model import ModelConfig
+from octavo.config.resolve import check_options
+from octavo.engine.args import EngineArgs
+from octavo.engine.build import BuiltCore, build_core
+from octavo.engine.input import InputProcessor, Prompt
+from octavo.engine.ledger import Ledger
+from octavo.engine.output_processor import OutputProcessor
+from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.engine.served_model import Report, load_served_model, locate_model
+from octavo.errors import EngineDeadError
+from octavo.sampling_params import SamplingParams
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.tokenizer import Tokenizer
+
+
+class LLMEngine:
+    """Engines share nothing: several may live in one process.
+
+    resolved_config   the EngineConfig in force, without any "auto" left in its budgets
+    model_config, tokenizer, chat_template, generation_defaults   what the model's files say
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        make_core: Callable[[EngineConfig], BuiltCore] = build_core,
+        report: Report | None = None,
+    ) -> None:
+        """Load the model. `report` hears of a download's progress. Raises ConfigError or LoadError."""
+        check_options(config)
+        config = locate_model(config, report)
+        model = load_served_model(config)
+        built = make_core(config)
+        self.resolved_config: EngineConfig = built.resolved.config
+        self.description = built.resolved.describe()
+        self.max_model_len = built.resolved.max_model_len
+        self.model_config: ModelConfig = model.config
+        self.tokenizer: Tokenizer = model.tokenizer
+        self.chat_template: ChatTemplate = model.chat_template
+        self.generation_defaults: dict[str, float | int] = model.generation_defaults
+        self.ledger = Ledger()
+        self._core = built.core
+        self._input = InputProcessor(model.tokenizer, model.config, self.max_model_len)
+        self._outputs = OutputProcessor(model.tokenizer, self.ledger)
+        self._aborted: list[RequestOutput] = []
+        self._closed = False
+
+    @classmethod
+    def from_engine_args(cls, args: EngineArgs) -> LLMEngine:
+        return cls(args.create_engine_config())
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        output_kind: OutputKind = OutputKind.CUMULATIVE,
+    ) -> None:
+        """Queue one request. Raises InvalidRequestError or ContextLengthError naming the field."""
+        if self._closed:
+            raise EngineDeadError("the engine is shut down")
+        prepared = self._input.prepare(
+            prompt, params, request_id, arrival_s=time.monotonic(), priority=priority, cache_salt=cache_salt
+        )
+        self._outputs.add(prepared.request, prepared.prompt, output_kind)
+        self._core.add_request(prepared.request)
+
+    def step(self) -> list[RequestOutput]:
+        """Compute one step and return the deliveries of the requests that gained something."""
+        if self._closed:
+            raise EngineDeadError("the engine is shut down")
+        aborted, self._aborted = self._aborted, []
+        if not self._core.has_work():
+            return aborted
+        processed = self._outputs.process(self._core.step(), time.monotonic())
+        for request_id, choice in processed.aborts:
+            self._core.abort(request_id, choice)
+        return aborted + processed.outputs
+
+    def abort_request(self, request_ids: str | Iterable[str]) -> None:
+        """End requests; the next step delivers them with finish_reason "abort". Ended and unknown ones are left alone."""
+        wanted = [request_ids] if isinstance(request_ids, str) else list(request_ids)
+        for output in self._outputs.abort(wanted, time.monotonic()):
+            self._core.abort(output.request_id)
+            self._aborted.append(output)
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether `step` still has something to compute or to deliver."""
+        return self.ledger.num_live > 0 or bool(self._aborted)
+
+    def get_num_unfinished_requests(self) -> int:
+        return self.ledger.num_live
+
+    def check_integrity(self) -> None:
+        """Assert that every block, sequence and request is accounted for."""
+        self._core.check_integrity()
+        self.ledger.check_integrity()
+
+    def shutdown(self) -> None:
+        """Abort what runs and let go of the model's memory. Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self.abort_request(self.ledger.live_ids)
+            self._aborted.clear()
+            del self._core

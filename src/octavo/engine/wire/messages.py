@@ -1,0 +1,106 @@
+"""Messages between the API process and the core process: tagged msgspec structs in msgpack, never pickle."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from octavo.config.engine import EngineConfig
+from octavo.request import Request
+from octavo.step import TokenLogprobs
+
+# To the core.
+
+
+class StartCore(msgspec.Struct, tag="start"):
+    """The first words a core process hears, on its stdin. address: where to connect; parent_pid: die with it."""
+
+    address: str
+    parent_pid: int
+    log_level: str
+    config: EngineConfig
+
+
+class AddRequest(msgspec.Struct, tag="add"):
+    request: Request
+
+
+class AbortChoices(msgspec.Struct, tag="abort"):
+    """(request_id, choice) pairs to stop; choice -1 is all of them. Unknown ones are ignored: they ended already."""
+
+    choices: list[tuple[str, int]]
+
+
+class Shutdown(msgspec.Struct, tag="shutdown"):
+    """End after the step in progress."""
+
+
+ToCore = AddRequest | AbortChoices | Shutdown
+
+# From the core.
+
+
+class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
+    """What one choice of one request gained in one step.
+
+    prompt_logprobs  those of prompt positions that became known, in order, the first being position 1
+    finish_reason    value of sequence.FinishReason; set exactly once, in the last output of the choice
+    num_cached       prompt tokens that came from the prefix cache (-1: not known yet)
+    """
+
+    request_id: str
+    choice: int
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] = []
+    prompt_logprobs: list[TokenLogprobs] = []
+    finish_reason: str | None = None
+    stop_token_id: int | None = None
+    error: str | None = None
+    num_cached: int = -1
+    num_preemptions: int = 0
+
+
+class CoreStats(msgspec.Struct, array_like=True):
+    """Gauges at the end of a step, and counters since the core started (prefix_* in tokens)."""
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_used_blocks: int = 0
+    num_blocks: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    num_preemptions: int = 0
+    num_steps: int = 0
+
+
+class StepOutputs(msgspec.Struct, tag="step"):
+    """One message per step. started: ids of requests that were first scheduled in it; at_s: its end on the monotonic clock.
+
+    An idle core sends one without outputs every second: the heartbeat.
+    """
+
+    outputs: list[TokenOutput]
+    started: list[str]
+    stats: CoreStats
+    started_s: float
+    at_s: float
+
+
+class CoreReady(msgspec.Struct, tag="ready"):
+    """The core serves. config is resolved: a restarted core is given it, so that budgets never change under way."""
+
+    config: EngineConfig
+    weights_version: bytes
+    description: list[str]
+
+
+class CoreFailed(msgspec.Struct, tag="failed"):
+    """The core cannot start. kind tells which error the API process raises: "config", "load" or "internal"."""
+
+    kind: Literal["config", "load", "internal"]
+    message: str
+    param: str | None
+
+
+FromCore = StepOutputs | CoreReady | CoreFailed

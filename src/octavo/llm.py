@@ -1,0 +1,166 @@
+"""LLM: the offline entry. Prompts in, completions out, with the core in this process."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from octavo.engine.args import EngineArgs
+from octavo.engine.input import Prompt
+from octavo.engine.llm_engine import LLMEngine
+from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.errors import InvalidRequestError
+from octavo.sampling_params import SamplingParams
+from octavo.text.chat_encoding import encode_chat
+from octavo.text.tokenizer import Tokenizer
+
+Message = Mapping[str, Any]
+"""One chat message: {"role": ..., "content": ...}."""
+
+
+class LLM:
+    """A model and an engine for batches of prompts. `model` and all further options are those of EngineArgs.
+
+    Use it as a context manager, call `close`, or let it be collected: each frees the model. Not for several threads at once.
+    """
+
+    def __init__(self, model: str | None = None, **engine_args: Any) -> None:
+        """Load the model (the embedded default without one). Raises ConfigError or LoadError."""
+        if model is not None:
+            engine_args["model"] = model
+        self.llm_engine = LLMEngine(EngineArgs.from_options(**engine_args).create_engine_config())
+        self._num_requests = 0
+        self._finalizer = weakref.finalize(self, LLMEngine.shutdown, self.llm_engine)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """Complete every prompt; the results stand in the order of the prompts.
+
+        prompts          text, token ids, or a list of such
+        sampling_params  one for all, one per prompt, or None for the model's own defaults
+        use_tqdm         show a progress bar
+        Raises InvalidRequestError naming the prompt's index if any is refused; nothing is computed then. A request that fails while
+        it runs has finish_reason "error" and does not disturb the others.
+        """
+        batch = _as_batch(prompts)
+        params = self._per_prompt(sampling_params, len(batch))
+        request_ids: list[str] = []
+        try:
+            for index, (prompt, sampling) in enumerate(zip(batch, params, strict=True)):
+                request_ids.append(self._add(index, prompt, sampling))
+            return self._run(request_ids, use_tqdm)
+        except BaseException:
+            # Refused, or interrupted from the keyboard: leave nothing behind for the next call.
+            self.llm_engine.abort_request(request_ids)
+            self.llm_engine.step()
+            raise
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or a list of them, rendered with the model's chat template."""
+        one = not messages or isinstance(messages[0], Mapping)
+        conversations = cast("Sequence[Sequence[Message]]", [messages] if one else messages)
+        prompts = [
+            encode_chat(
+                self.llm_engine.tokenizer,
+                self.llm_engine.chat_template,
+                conversation,
+                tools=tools,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                template_kwargs=chat_template_kwargs,
+            )
+            for conversation in conversations
+        ]
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self.llm_engine.tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """SamplingParams with the defaults the model's files recommend."""
+        defaults: dict[str, Any] = dict(self.llm_engine.generation_defaults)
+        return SamplingParams(**defaults)
+
+    def close(self) -> None:
+        """Free the model. Safe to call twice."""
+        self._finalizer()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _add(self, index: int, prompt: Prompt, sampling: SamplingParams) -> str:
+        request_id = f"{self._num_requests}"
+        self._num_requests += 1
+        try:
+            self.llm_engine.add_request(request_id, prompt, sampling, output_kind=OutputKind.FINAL_ONLY)
+        except InvalidRequestError as error:
+            error.message = f"prompt {index}: {error.message}"
+            error.args = (error.message,)
+            raise
+        return request_id
+
+    def _run(self, request_ids: list[str], show_progress: bool) -> list[RequestOutput]:
+        """Step until every request has ended; outputs in the order of request_ids."""
+        finished: dict[str, RequestOutput] = {}
+        with _progress_bar(disable=not show_progress) as progress:
+            task = progress.add_task("completions", total=len(request_ids), rate="")
+            start_s, num_tokens = time.monotonic(), 0
+            while self.llm_engine.has_unfinished_requests():
+                for output in self.llm_engine.step():
+                    finished[output.request_id] = output
+                    num_tokens += sum(len(choice.token_ids) for choice in output.outputs)
+                    rate = f"{num_tokens / max(1e-9, time.monotonic() - start_s):.1f} tokens/s"
+                    progress.update(task, advance=1, rate=rate)
+        return [finished[request_id] for request_id in request_ids]
+
+    def _per_prompt(self, given: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
+        if given is None:
+            given = self.get_default_sampling_params()
+        if isinstance(given, SamplingParams):
+            return [given] * count
+        if len(given) != count:
+            raise InvalidRequestError(f"there are {count} prompts but {len(given)} sampling_params", param="sampling_params")
+        return list(given)
+
+
+def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """A list of prompts from one prompt (text, token ids, a vLLM dict) or a list of prompts."""
+    if isinstance(prompts, (str, Mapping)) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+        return [cast(Prompt, prompts)]
+    return list(cast("Sequence[Prompt]", prompts))
+
+
+def _progress_bar(*, disable: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[rate]}"),
+        console=Console(stderr=True),
+        transient=True,
+        disable=disable,
+    )

@@ -1,0 +1,52 @@
+"""Logging: one line per event on stderr, `time level room message key=value`, under the logger name "octavo"."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TextIO
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/%+@")
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of one module; call with `__name__`, which stands under "octavo"."""
+    return logging.getLogger(name)
+
+
+def fields(**values: object) -> str:
+    """`key=value` pairs for the end of a message; None is left out, anything unusual is quoted so that no value forges a line."""
+    return " ".join(f"{key}={_quote(value)}" for key, value in values.items() if value is not None)
+
+
+def setup_logging(level: str, stream: TextIO | None = None) -> None:
+    """Print octavo's messages from `level` (debug, info, warning, error) on. Only entry points call this; a library user's own
+    logging setup is left alone."""
+    logger = logging.getLogger("octavo")
+    for handler in [h for h in logger.handlers if isinstance(h, _OctavoHandler)]:
+        logger.removeHandler(handler)
+    logger.addHandler(_OctavoHandler(stream if stream is not None else sys.stderr))
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+class _OctavoHandler(logging.StreamHandler[TextIO]):
+    """Marks the handler as ours, so that setting up twice replaces it instead of printing twice."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(room)s %(message)s", datefmt="%H:%M:%S"))
+
+
+class _Formatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        record.room = record.name.removeprefix("octavo.")
+        return super().format(record)
+
+
+def _quote(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if text and _PLAIN.issuperset(text) else json.dumps(text)
