@@ -13,7 +13,7 @@ inline constexpr int kPanel = 16;         // outputs per weight panel
 inline constexpr int kActGroup = 32;      // columns per activation scale
 inline constexpr int kSumGroup = 16;      // columns per stored sum of activation codes
 inline constexpr int kKvSplit = 256;      // positions per attention split; partial results merge in split order
-inline constexpr int kKvTile = 16;        // positions per online-softmax step, aligned to multiples of itself
+inline constexpr int kKvTile = 64;        // positions per online-softmax step, aligned to multiples of itself
 
 enum class WeightKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8 = 3, q4 = 4 };
 enum class KvKind : int32_t { f32 = 0, f16 = 1, bf16 = 2 };

@@ -1,0 +1,120 @@
+// The paged KV cache of one layer as the kernels see it. Included inside the namespace of an ISA unit, after simd.
+//
+//   k [blocks][kv_heads][head_dim][block_size]   one key is a column: element d at d * block_size + offset
+//   v [blocks][kv_heads][block_size][head_dim]   one value is a row
+#pragma once
+
+constexpr int32_t kChunks = kKvTile / 16;
+
+// The cache's element types, for kernels that are templates over them. store_n rounds to nearest even.
+struct KvF32 {
+  using Element = float;
+  static OCTAVO_INLINE F16x load16(const Element* p) {
+    return load(p);
+  }
+  static OCTAVO_INLINE void store16(Element* p, F16x a) {
+    store(p, a);
+  }
+};
+struct KvF16 {
+  using Element = uint16_t;
+  static OCTAVO_INLINE F16x load16(const Element* p) {
+    return load_f16(p);
+  }
+  static OCTAVO_INLINE void store16(Element* p, F16x a) {
+    store_f16(p, a);
+  }
+};
+struct KvBf16 {
+  using Element = uint16_t;
+  static OCTAVO_INLINE F16x load16(const Element* p) {
+    return load_bf16(p);
+  }
+  static OCTAVO_INLINE void store16(Element* p, F16x a) {
+    store_bf16(p, a);
+  }
+};
+
+struct Span {
+  int32_t begin, end;
+};
+
+inline int32_t smaller(int32_t a, int32_t b) {
+  return a < b ? a : b;
+}
+inline int32_t larger(int32_t a, int32_t b) {
+  return a > b ? a : b;
+}
+inline int32_t vector_width(int32_t head_dim) {
+  return (head_dim + 15) / 16 * 16;
+}
+
+// One tile of the cache: chunk c has its 16 keys at keys[c] + d * key_stride and its values at values[c] + i * value_stride.
+template <typename Kv>
+struct KvTileView {
+  const typename Kv::Element* keys[kChunks];
+  const typename Kv::Element* values[kChunks];
+  int64_t key_stride, value_stride;
+  Span chunks;  // those with a position that some row sees; the others have no address
+};
+
+// A tile copied as float32, for blocks or heads that are not whole vectors.
+struct PackedTile {
+  float* keys;    // [head_dim][kKvTile]
+  float* values;  // [kKvTile][width]
+  int32_t width;  // head_dim rounded up to whole vectors
+};
+
+// Copies positions begin..end of the tile that begins at start; columns from head_dim to width become 0.
+template <typename Kv>
+void pack_positions(const AttentionArgs& args, int32_t start, Span positions, const PackedTile& packed) {
+  using Element = typename Kv::Element;
+  const int64_t dim = args.head_dim;
+  for (int32_t position = positions.begin; position < positions.end; ++position) {
+    const int64_t block = args.block_table[position / args.block_size];
+    const int64_t base = (block * args.num_kv_heads + args.kv_head) * args.block_size * dim;
+    const int64_t offset = position % args.block_size;
+    const Element* const key = static_cast<const Element*>(args.k_cache) + base + offset;
+    const Element* const value = static_cast<const Element*>(args.v_cache) + base + offset * dim;
+    float* const packed_key = packed.keys + (position - start);
+    float* const packed_value = packed.values + int64_t{position - start} * packed.width;
+    for (int64_t i = 0; i < dim; i += 16) {
+      const int64_t n = dim - i < 16 ? dim - i : 16;
+      Element keys[16] = {}, values[16] = {};
+      for (int64_t lane = 0; lane < n; ++lane) {
+        keys[lane] = key[(i + lane) * args.block_size];
+        values[lane] = value[i + lane];
+      }
+      float wide[16];
+      store(wide, Kv::load16(keys));
+      for (int64_t lane = 0; lane < n; ++lane) packed_key[(i + lane) * kKvTile] = wide[lane];
+      store(packed_value + i, Kv::load16(values));
+    }
+  }
+}
+
+// The tile's chunks in place: each lies within one block.
+template <typename Kv>
+void view_in_place(const AttentionArgs& args, int32_t start, KvTileView<Kv>& tile) {
+  using Element = typename Kv::Element;
+  const int64_t dim = args.head_dim;
+  for (int32_t chunk = tile.chunks.begin; chunk < tile.chunks.end; ++chunk) {
+    const int32_t position = start + 16 * chunk;
+    const int64_t block = args.block_table[position / args.block_size];
+    const int64_t base = (block * args.num_kv_heads + args.kv_head) * args.block_size * dim;
+    const int64_t offset = position % args.block_size;
+    tile.keys[chunk] = static_cast<const Element*>(args.k_cache) + base + offset;
+    tile.values[chunk] = static_cast<const Element*>(args.v_cache) + base + offset * dim;
+  }
+  tile.key_stride = args.block_size;
+  tile.value_stride = dim;
+}
+
+inline void view_packed(const PackedTile& packed, KvTileView<KvF32>& tile) {
+  for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
+    tile.keys[chunk] = packed.keys + 16 * chunk;
+    tile.values[chunk] = packed.values + int64_t{16} * chunk * packed.width;
+  }
+  tile.key_stride = kKvTile;
+  tile.value_stride = packed.width;
+}
