@@ -1,0 +1,35 @@
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/arrays.h"
+#include "runtime/isa.h"
+#include "runtime/thread_pool.h"
+#include "tape/kv_cache.h"
+
+namespace octavo {
+
+void bind_runtime(nb::module_& module) {
+  module.def("usable_isas", &usable_isas, "Kernel variants this CPU can run, best first.");
+  nb::class_<ThreadPool>(module, "ThreadPool", "A fixed team of compute threads.")
+      .def(nb::init<int>(), nb::arg("size"))
+      .def_prop_ro("size", &ThreadPool::size);
+  nb::enum_<KvKind>(module, "KvKind")
+      .value("f32", KvKind::f32)
+      .value("f16", KvKind::f16)
+      .value("bf16", KvKind::bf16);
+  nb::class_<KvCache>(module, "KvCache", "Memory of keys and values, by layer and block.")
+      .def(nb::init<KvKind, int32_t, int32_t, int32_t, int32_t, int32_t>(), nb::arg("kind"), nb::arg("num_layers"),
+           nb::arg("num_blocks"), nb::arg("num_kv_heads"), nb::arg("block_size"), nb::arg("head_dim"))
+      .def_prop_ro("bytes", [](const KvCache& cache) { return 2 * cache.block_bytes() * cache.num_blocks * cache.num_layers; })
+      .def(
+          "copy_blocks",
+          [](KvCache& cache, const Array<int32_t, 2>& pairs) {
+            require(pairs.shape(1) == 2, "pairs must be [n, 2]");
+            require_range(pairs.data(), pairs.size(), 0, cache.num_blocks, "block id");
+            for (size_t i = 0; i < pairs.shape(0); ++i) cache.copy_block(pairs.data()[2 * i], pairs.data()[2 * i + 1]);
+          },
+          nb::arg("pairs"), nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace octavo

@@ -1,0 +1,53 @@
+// What a program is made of: views of buffers, and instructions that read and write them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/table.h"
+#include "tape/weights.h"
+
+namespace octavo {
+
+// Rows of a buffer: one per token of the step, or one per row whose logits are wanted.
+enum class RowKind : int32_t { tokens, logits };
+
+enum class OpCode : int32_t {
+  embedding, quantise, gemm, rms_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, select_rows, softcap
+};
+
+// Columns [column, column + cols) of a buffer. Buffers are written once (single assignment).
+struct View {
+  int32_t buffer = -1;
+  int32_t column = 0;
+  int32_t cols = 0;
+
+  bool operator==(const View& other) const {
+    return buffer == other.buffer && column == other.column && cols == other.cols;
+  }
+};
+
+struct AttentionLayer {
+  int32_t layer, num_heads, num_kv_heads, head_dim;
+  float scale;
+  int32_t window;   // 0: none
+  float softcap;    // 0: none
+};
+
+struct Instruction {
+  OpCode op{};
+  RowKind rows{};
+  View out, a, b;             // gemm: b is the residual; kv_write: a = k, b = v
+  int32_t quant = -1;         // quantised rows written by quantise, read by gemm
+  float scalar = 0.0f;        // eps, embedding scale, cap
+  int32_t head_dim = 0;       // rope
+  AttentionLayer attention{};
+  std::shared_ptr<const Linear> linear;
+  std::shared_ptr<const Vector> vector;
+  std::shared_ptr<const RopeTable> rope;
+};
+
+// Everything but products and attention works on each row by itself, so that a run of such instructions needs no barrier.
+inline bool is_row_local(OpCode op) { return op != OpCode::gemm && op != OpCode::attention; }
+
+}  // namespace octavo

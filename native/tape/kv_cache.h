@@ -1,0 +1,44 @@
+// The KV cache's memory: per layer, keys [blocks][kv_heads][head_dim][block_size] and values [blocks][kv_heads][block_size][head_dim].
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "kernels/table.h"
+#include "runtime/memory.h"
+
+namespace octavo {
+
+struct KvCache {
+  KvKind kind = KvKind::f32;
+  int32_t num_layers = 0, num_blocks = 0, num_kv_heads = 0, block_size = 0, head_dim = 0;
+  std::vector<Block> keys, values;   // one per layer
+
+  KvCache(KvKind kind, int32_t num_layers, int32_t num_blocks, int32_t num_kv_heads, int32_t block_size, int32_t head_dim)
+      : kind(kind), num_layers(num_layers), num_blocks(num_blocks), num_kv_heads(num_kv_heads), block_size(block_size),
+        head_dim(head_dim) {
+    for (int32_t layer = 0; layer < num_layers; ++layer) {
+      keys.emplace_back(block_bytes() * num_blocks);
+      values.emplace_back(block_bytes() * num_blocks);
+    }
+  }
+
+  KvCache(const KvCache&) = delete;
+
+  size_t block_bytes() const {
+    return static_cast<size_t>(num_kv_heads) * block_size * head_dim * (kind == KvKind::f32 ? 4 : 2);
+  }
+
+  void copy_block(int32_t source, int32_t destination) {
+    const size_t bytes = block_bytes();
+    for (int32_t layer = 0; layer < num_layers; ++layer) {
+      uint8_t* key = keys[layer].as<uint8_t>();
+      uint8_t* value = values[layer].as<uint8_t>();
+      std::memcpy(key + destination * bytes, key + source * bytes, bytes);
+      std::memcpy(value + destination * bytes, value + source * bytes, bytes);
+    }
+  }
+};
+
+}  // namespace octavo

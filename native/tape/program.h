@@ -1,0 +1,133 @@
+// Program: a model's forward pass as instructions on buffers. Recorded once and replayed for every batch (the tape), or run
+// instruction by instruction as it is emitted (immediate, the plain twin): both give the same bytes.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "runtime/memory.h"
+#include "runtime/thread_pool.h"
+#include "tape/instruction.h"
+#include "tape/kv_cache.h"
+
+namespace octavo {
+
+// The arrays of one step; see octavo.ops.interface.StepInputs.
+struct StepArrays {
+  const int32_t* token_ids;
+  const int32_t* positions;
+  const int32_t* slots;
+  const int32_t* query_start;
+  const int32_t* first_position;
+  const int32_t* block_tables;   // [num_seqs][max_blocks]
+  const int32_t* logit_rows;
+  int32_t num_tokens, num_seqs, max_blocks, num_logits;
+};
+
+class Program {
+ public:
+  // Throws std::bad_alloc. `max_tokens` and `max_logits` bound the rows of a step.
+  Program(std::shared_ptr<ThreadPool> pool, const KernelTable* kernels, std::shared_ptr<KvCache> cache, int32_t max_tokens,
+          int32_t max_logits, bool immediate);
+  Program(const Program&) = delete;
+
+  // Emitting. Operands must be views of this program; sizes were checked by the caller (bindings).
+  View embedding(std::shared_ptr<const Linear> table, float scale);
+  View linear(View x, std::shared_ptr<const Linear> weight);
+  View rms_norm(View x, std::shared_ptr<const Vector> weight, float eps);
+  View add(View a, View b);
+  View rope(View x, std::shared_ptr<const RopeTable> table, int32_t head_dim);
+  void kv_write(View k, View v, const AttentionLayer& layer);
+  View attention(View q, const AttentionLayer& layer);
+  View gated(OpCode op, View gate_up);
+  View select_rows(View x);
+  View softcap(View x, float cap);
+
+  bool fits_cache(const AttentionLayer& layer) const {
+    return layer.layer >= 0 && layer.layer < cache_->num_layers && layer.num_kv_heads == cache_->num_kv_heads &&
+           layer.head_dim == cache_->head_dim;
+  }
+  RowKind kind_of(View view) const { return buffers_[view.buffer].kind; }
+
+  // Ends the recording: fuses residual additions, plans the buffers, cuts the tape into phases.
+  void seal(View output);
+
+  // Immediate mode: forget the last step's instructions and take the next step's arrays.
+  void begin(const StepArrays& step);
+
+  // Replays a sealed tape.
+  void run(const StepArrays& step);
+
+  const StepArrays& step() const { return step_; }   // no tokens before the first begin or run
+
+  // Row 0 of the view's memory; rows lie `*stride` floats apart. Valid until the next run or begin.
+  const float* read(View view, int64_t* stride) const;
+
+  size_t buffer_bytes() const;
+  const std::vector<Instruction>& instructions() const { return instructions_; }
+  int32_t num_phases() const { return static_cast<int32_t>(phases_.size()); }
+
+ private:
+  struct Buffer {
+    int32_t cols;
+    RowKind kind;
+    int32_t slot = -1;
+  };
+  struct Slot {                // memory shared by buffers whose lives do not overlap
+    int32_t stride;
+    RowKind kind;
+    Block memory;
+  };
+  struct QuantSlot {
+    int32_t cols;
+    RowKind kind;
+    View holds;                // what was quantised into it last
+    Block codes, scales, sums;
+    QuantRows rows{};
+  };
+  struct Phase {               // instructions [first, last) that need no barrier between them
+    int32_t first, last;
+    RowKind rows;
+    OpCode op;                 // gemm, attention, or anything row-local
+  };
+  struct AttentionTask {
+    int32_t sequence, kv_head, t0, t1;
+  };
+
+  View new_view(int32_t cols, RowKind kind);
+  void emit(Instruction instruction);
+  int32_t quantise(View x);
+  void fuse_residuals();
+  void plan_buffers(View output);
+  void cut_phases();
+  int32_t row_count(RowKind kind) const { return kind == RowKind::tokens ? step_.num_tokens : step_.num_logits; }
+  int32_t max_rows(RowKind kind) const { return kind == RowKind::tokens ? max_tokens_ : max_logits_; }
+  float* address(View view, int64_t* stride) const;
+
+  void run_phases();
+  void run_phase(const Phase& phase, std::atomic<int32_t>& next, int member);
+  void run_rows(const Instruction& instruction, int32_t first, int32_t last) const;
+  void run_gemm(const Instruction& instruction, std::atomic<int32_t>& next) const;
+  void run_attention(const Instruction& instruction, std::atomic<int32_t>& next, int member) const;
+  void list_attention_tasks();
+
+  std::shared_ptr<ThreadPool> pool_;
+  const KernelTable* kernels_;
+  std::shared_ptr<KvCache> cache_;
+  const int32_t max_tokens_, max_logits_;
+  const bool immediate_;
+
+  std::vector<Buffer> buffers_;
+  std::vector<Slot> slots_;
+  std::vector<QuantSlot> quant_slots_;
+  std::vector<Instruction> instructions_;
+  std::vector<Phase> phases_;
+  std::vector<std::atomic<int32_t>> counters_;   // one per phase: the next task
+  std::vector<AttentionTask> attention_tasks_;
+  std::vector<Block> scratch_;                   // one per pool member
+  int64_t scratch_floats_ = 0;
+  StepArrays step_{};
+};
+
+}  // namespace octavo

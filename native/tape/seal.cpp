@@ -1,0 +1,97 @@
+// Sealing a tape: residual fusion, buffer plan, phases.
+#include <algorithm>
+
+#include "tape/program.h"
+
+namespace octavo {
+namespace {
+
+void for_each_input(const Instruction& instruction, void (*visit)(void*, int32_t buffer), void* context) {
+  if (instruction.a.buffer >= 0) visit(context, instruction.a.buffer);
+  if (instruction.b.buffer >= 0) visit(context, instruction.b.buffer);
+}
+
+}  // namespace
+
+void Program::seal(View output) {
+  fuse_residuals();
+  plan_buffers(output);
+  cut_phases();
+  counters_ = std::vector<std::atomic<int32_t>>(phases_.size());
+}
+
+// gemm, add -> gemm with residual. The kernel adds the residual to the finished sum, so the bytes are those of two steps.
+void Program::fuse_residuals() {
+  std::vector<int32_t> uses(buffers_.size(), 0);
+  for (const Instruction& instruction : instructions_)
+    for_each_input(instruction, [](void* context, int32_t b) { ++(*static_cast<std::vector<int32_t>*>(context))[b]; }, &uses);
+  std::vector<Instruction> fused;
+  for (Instruction& instruction : instructions_) {
+    if (instruction.op == OpCode::add && !fused.empty() && fused.back().op == OpCode::gemm) {
+      Instruction& gemm = fused.back();
+      const bool is_b = instruction.b == gemm.out, is_a = instruction.a == gemm.out;
+      if (is_a != is_b && uses[gemm.out.buffer] == 1 && gemm.b.buffer < 0) {
+        gemm.b = is_b ? instruction.a : instruction.b;
+        gemm.out = instruction.out;
+        continue;
+      }
+    }
+    fused.push_back(std::move(instruction));
+  }
+  instructions_ = std::move(fused);
+}
+
+// Gives every buffer a slot; a slot is free again after the last instruction that reads its buffer.
+//
+//   buffer 0  |def---use-----use|
+//   buffer 1        |def--use|
+//   buffer 2                     |def--use|      shares the slot of 0 or 1
+//
+// Inside a phase without barriers this is safe too: buffers of one slot have equal row strides and kinds, and each row passes
+// through the phase's instructions in order on one thread.
+void Program::plan_buffers(View output) {
+  std::vector<int32_t> last_use(buffers_.size(), -1);
+  for (int32_t i = 0; i < static_cast<int32_t>(instructions_.size()); ++i) {
+    const Instruction& in = instructions_[i];
+    for (const View& view : {in.a, in.b})
+      if (view.buffer >= 0) last_use[view.buffer] = i;
+  }
+  last_use[output.buffer] = static_cast<int32_t>(instructions_.size());
+  std::vector<int32_t> free_slots;
+  for (int32_t i = 0; i < static_cast<int32_t>(instructions_.size()); ++i) {
+    const Instruction& in = instructions_[i];
+    if (in.out.buffer >= 0) {
+      Buffer& buffer = buffers_[in.out.buffer];
+      // The output keeps a slot of its own so that its rows lie one after the other.
+      auto fits = [&](int32_t slot) { return slots_[slot].kind == buffer.kind; };
+      auto found = in.out.buffer == output.buffer ? free_slots.end() : std::find_if(free_slots.begin(), free_slots.end(), fits);
+      if (found == free_slots.end()) {
+        slots_.push_back({buffer.cols, buffer.kind, Block()});
+        buffer.slot = static_cast<int32_t>(slots_.size()) - 1;
+      } else {
+        buffer.slot = *found;
+        slots_[buffer.slot].stride = std::max(slots_[buffer.slot].stride, buffer.cols);
+        free_slots.erase(found);
+      }
+    }
+    int32_t freed = -1;
+    for (const View& view : {in.a, in.b}) {
+      if (view.buffer < 0 || view.buffer == freed || last_use[view.buffer] != i) continue;
+      free_slots.push_back(buffers_[view.buffer].slot);
+      freed = view.buffer;
+    }
+  }
+  for (Slot& slot : slots_) slot.memory = Block(static_cast<size_t>(max_rows(slot.kind)) * slot.stride * sizeof(float));
+}
+
+void Program::cut_phases() {
+  phases_.clear();
+  for (int32_t i = 0; i < static_cast<int32_t>(instructions_.size()); ++i) {
+    const Instruction& in = instructions_[i];
+    const bool joins = !phases_.empty() && is_row_local(in.op) && is_row_local(phases_.back().op) && phases_.back().rows == in.rows;
+    if (joins) phases_.back().last = i + 1;
+    else phases_.push_back({i, i + 1, in.rows, in.op});
+  }
+}
+
+}  // namespace octavo

@@ -1,0 +1,1 @@
+"""The native CPU backend: packed weights, a recorded tape, one call into C++ per step."""

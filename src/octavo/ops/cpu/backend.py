@@ -1,0 +1,170 @@
+"""CpuBackend: thread pool, packed weights, KV cache memory, programs and sampling of the native core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo import _native
+from octavo.errors import ConfigError
+from octavo.ops.cpu.ops import CpuOps
+from octavo.ops.cpu.packing import Packer
+from octavo.ops.cpu.parameters import CpuParameters
+from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, Program, SampleResult, SampleRows, StepInputs
+
+_KV_KINDS = {"float32": _native.KvKind.f32, "float16": _native.KvKind.f16, "bfloat16": _native.KvKind.bf16}
+
+
+class CpuBackend:
+    """The native backend.
+
+    num_threads   compute threads, the calling one included
+    isa           "auto" or one of `usable_isas`
+    Raises: ConfigError naming isa when this CPU lacks the variant.
+    """
+
+    def __init__(self, num_threads: int, isa: str = "auto", dtype: str = "auto", quantization: str = "auto") -> None:
+        usable = _native.usable_isas()
+        if isa != "auto" and isa not in usable:
+            raise ConfigError(f"isa {isa} cannot run on this CPU; usable here: {', '.join(usable)}", param="isa")
+        self._isa = usable[0] if isa == "auto" else isa
+        self._pool = _native.ThreadPool(num_threads)
+        self._parameters = CpuParameters(Packer(self._pool, dtype, quantization))
+        self._sampler = _native.Sampler.create(self._pool, self._isa)
+        self._cache: _native.KvCache | None = None
+
+    @property
+    def parameters(self) -> ParameterOps:
+        return self._parameters
+
+    def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
+        kind = _KV_KINDS[spec.dtype]
+        try:
+            self._cache = _native.KvCache(
+                kind, spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim
+            )
+        except MemoryError:
+            raise ConfigError(
+                f"the KV cache of {spec.num_blocks} blocks cannot be allocated; lower kv_cache_memory", param="kv_cache_memory"
+            ) from None
+
+    def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> Program:
+        assert self._cache is not None, "the KV cache must be allocated before a model is compiled"
+        program = _native.Program.create(self._pool, self._isa, self._cache, max_tokens, max_logits, eager)
+        ops = CpuOps(program, self._parameters)
+        if eager:
+            return EagerProgram(program, ops, model, self._cache, self._parameters.max_position)
+        return TapeProgram(program, model.forward(ops), self._cache, self._parameters.max_position)
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        if pairs:
+            assert self._cache is not None
+            self._cache.copy_blocks(np.array(pairs, dtype=np.int32).reshape(-1, 2))
+
+    def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
+        count = len(rows.logit_row)
+        result = _empty_result(count, max(0, int(rows.top_logprobs.max(initial=0))))
+        self._sampler.sample(
+            logits,
+            rows.logit_row,
+            rows.temperature,
+            rows.top_k,
+            rows.top_p,
+            rows.min_p,
+            rows.repetition,
+            rows.presence,
+            rows.frequency,
+            rows.seed,
+            rows.choice,
+            rows.position,
+            rows.history,
+            rows.history_start,
+            rows.num_prompt,
+            rows.bias_ids,
+            rows.bias_values,
+            rows.bias_start,
+            rows.top_logprobs,
+            result.token_ids,
+            result.logprob,
+            result.rank,
+            result.top_ids,
+            result.top_values,
+        )
+        return result
+
+    def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
+        result = _empty_result(len(rows), top)
+        self._sampler.given(
+            logits, rows, token_ids, top, result.token_ids, result.logprob, result.rank, result.top_ids, result.top_values
+        )
+        return result
+
+    def describe(self) -> dict[str, str]:
+        return {
+            "backend": "cpu",
+            "isa": self._isa,
+            "threads": str(self._pool.size),
+            "weights": f"{self._parameters.weight_bytes / 2**20:.0f} MiB",
+        }
+
+
+def _empty_result(count: int, top: int) -> SampleResult:
+    return SampleResult(
+        token_ids=np.empty(count, np.int32),
+        logprob=np.empty(count, np.float32),
+        rank=np.empty(count, np.int32),
+        top_ids=np.empty((count, top), np.int32),
+        top_values=np.empty((count, top), np.float32),
+    )
+
+
+def _step_arrays(cache: _native.KvCache, vocab: int, max_position: int, inputs: StepInputs) -> _native.StepArrays:
+    return _native.step_arrays(
+        cache,
+        vocab,
+        max_position,
+        inputs.token_ids,
+        inputs.positions,
+        inputs.slot_mapping,
+        inputs.query_start,
+        inputs.first_position,
+        inputs.block_tables,
+        inputs.logit_rows,
+    )
+
+
+class TapeProgram:
+    """A recorded forward pass; a step is one native call with the GIL released."""
+
+    def __init__(self, program: _native.Program, output: _native.View, cache: _native.KvCache, max_position: int) -> None:
+        self._program = program
+        self._output = output
+        self._cache = cache
+        self._max_position = max_position
+        program.seal(output)
+
+    def run(self, inputs: StepInputs) -> F32:
+        step = _step_arrays(self._cache, self._output.cols, self._max_position, inputs)
+        self._program.run(step)
+        return self._program.read(self._output, len(inputs.logit_rows))
+
+
+class EagerProgram:
+    """The tape's plain twin: the model's Python runs at every step, instruction by instruction."""
+
+    def __init__(
+        self, program: _native.Program, ops: CpuOps, model: Model, cache: _native.KvCache, max_position: int
+    ) -> None:
+        self._program = program
+        self._ops = ops
+        self._model = model
+        self._cache = cache
+        self._max_position = max_position
+
+    def run(self, inputs: StepInputs) -> F32:
+        # The native embedding checks token ids against its table while recording is off.
+        step = _step_arrays(self._cache, 2**31 - 1, self._max_position, inputs)
+        self._program.begin(step)
+        output = self._model.forward(self._ops)
+        return self._program.read(output, len(inputs.logit_rows))

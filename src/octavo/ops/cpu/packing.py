@@ -1,0 +1,95 @@
+"""Packing: stored tensors into the native panel layout, by the rules of --dtype and --quantization.
+
+How each storage format is held with dtype auto:
+  f32, f16, bf16                    as they are (a narrower float is widened while it is multiplied)
+  q8_0, q5_0, q5_1, q5_k, q6_k      8-bit codes with the format's own scales, without loss
+  q4_0, q4_1, q4_k, q2_k, q3_k      4-bit codes with the format's own scales, without loss
+An explicit dtype widens or rounds everything to that type; quantization int8 rounds float matrices to q8_0 first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo import _native
+from octavo.errors import LoadError
+from octavo.loader.formats import BLOCK_FORMATS, quantise_q8_0, unpack
+from octavo.loader.stored import StoredTensor, check_finite
+
+_FLOAT_TYPES = {"f32": _native.FloatType.f32, "f16": _native.FloatType.f16, "bf16": _native.FloatType.bf16}
+_FLOAT_KINDS = {"f32": _native.WeightKind.f32, "f16": _native.WeightKind.f16, "bf16": _native.WeightKind.bf16}
+_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_NATIVE_BLOCKS = {
+    "q8_0": _native.BlockFormat.q8_0,
+    "q4_0": _native.BlockFormat.q4_0,
+    "q4_1": _native.BlockFormat.q4_1,
+    "q5_0": _native.BlockFormat.q5_0,
+    "q5_1": _native.BlockFormat.q5_1,
+    "q4_k": _native.BlockFormat.q4_k,
+    "q5_k": _native.BlockFormat.q5_k,
+    "q6_k": _native.BlockFormat.q6_k,
+}
+_QUANT_GROUP = 32
+
+
+class Packer:
+    """Packs matrices on a thread pool.
+
+    dtype, quantization   as in LoadingConfig
+    """
+
+    def __init__(self, pool: _native.ThreadPool, dtype: str, quantization: str) -> None:
+        self._pool = pool
+        self._float = _DTYPES.get(dtype)
+        self._int8 = quantization == "int8"
+
+    def pack(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
+        """One native weight of the parts [out_i, in], one under the other.
+
+        Raises: LoadError naming file and tensor when a value or scale is NaN or infinite.
+        """
+        weight = _native.Linear()
+        for part, bias in zip(parts, biases, strict=True):
+            if not self._append(weight, part):
+                check_finite(part)
+                raise LoadError(f"{part.source}: {part.name} has a value beyond the range of the chosen dtype")
+            if bias is not None:
+                check_finite(bias)
+                weight.set_bias(np.ascontiguousarray(bias.to_float32()))
+        return weight
+
+    def _append(self, weight: _native.Linear, part: StoredTensor) -> bool:
+        columns = part.shape[1]
+        is_blocks = part.format in BLOCK_FORMATS
+        if self._int8 and columns % _QUANT_GROUP == 0 and (not is_blocks or self._float is not None):
+            data = quantise_q8_0(part.to_float32())
+            return weight.append_blocks(self._pool, data, None, columns, _NATIVE_BLOCKS["q8_0"], None)
+        if not is_blocks:
+            kind = _FLOAT_KINDS[self._float or part.format]
+            return weight.append_float(self._pool, part.data, part.row_order, columns, _FLOAT_TYPES[part.format], kind)
+        kind = None if self._float is None else _FLOAT_KINDS[self._float]
+        native = _NATIVE_BLOCKS.get(part.format)
+        if native is not None:
+            return weight.append_blocks(self._pool, part.data, part.row_order, columns, native, kind)
+        return self._append_rare_blocks(weight, part, kind)
+
+    def _append_rare_blocks(self, weight: _native.Linear, part: StoredTensor, kind: _native.WeightKind | None) -> bool:
+        """q2_k and q3_k: unpacked by numpy."""
+        columns = part.shape[1]
+        if kind is not None:
+            values = part.to_float32()
+            return weight.append_float(self._pool, values.view(np.uint8), None, columns, _FLOAT_TYPES["f32"], kind)
+        rows = part.data if part.row_order is None else part.data[part.row_order]
+        blocks = unpack(part.format, rows, columns)
+        return weight.append_codes(
+            self._pool,
+            np.ascontiguousarray(blocks.codes),
+            np.ascontiguousarray(blocks.scales),
+            None if blocks.minimums is None else np.ascontiguousarray(blocks.minimums),
+            blocks.bits,
+            blocks.group,
+            blocks.zero_point,
+            blocks.scale_dtype == "f16",
+        )
