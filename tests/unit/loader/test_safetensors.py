@@ -1,0 +1,193 @@
+"""Safetensors files and folders: what is read and what is refused, by name."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from octavo.errors import LoadError
+from octavo.loader.checkpoint import open_checkpoint
+from octavo.loader.safetensors import SafetensorsFile, open_folder
+
+WriteFolder = Callable[..., Path]
+
+
+def refused(tmp_path: Path, content: bytes) -> str:
+    path = tmp_path / "bad.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(LoadError) as caught:
+        SafetensorsFile(path)
+    assert "bad.safetensors" in caught.value.message and "\n" not in caught.value.message
+    return caught.value.message
+
+
+def with_header(header: object, body: bytes = b"\0" * 64) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def entry(dtype: object = "F32", shape: object = (4,), offsets: object = (0, 16)) -> dict[str, object]:
+    return {"w": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+def test_files_of_the_safetensors_library_are_read_exactly(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((6, 10)).astype(np.float32)
+    arrays: dict[str, NDArray[np.generic]] = {
+        "a": values,
+        "b": values.astype(np.float16),
+        "c": values.astype(ml_dtypes.bfloat16),
+        "d": values[0].copy(),
+    }
+    save_file(arrays, tmp_path / "x.safetensors")
+    file = SafetensorsFile(tmp_path / "x.safetensors")
+    assert file.entries.keys() == arrays.keys()
+    for name, array in arrays.items():
+        tensor = file.tensor(name, name)
+        assert tensor.shape == array.shape
+        assert np.array_equal(tensor.to_float32(), array.astype(np.float32))
+        assert np.shares_memory(tensor.data, file.mapped.data), "weights stay in the memory map"
+
+
+def test_unaligned_data_is_read_correctly(tmp_path: Path) -> None:
+    values = np.arange(4, dtype=np.float32)
+    for padding in range(4):
+        path = tmp_path / f"{padding}.safetensors"
+        path.write_bytes(with_header(json.dumps(entry()).encode() + b" " * padding, values.tobytes()))
+        assert np.array_equal(SafetensorsFile(path).tensor("w", "w").to_float32(), values)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 7])
+def test_a_file_too_short_for_a_header_is_refused(tmp_path: Path, content: bytes) -> None:
+    refused(tmp_path, content)
+
+
+@pytest.mark.parametrize("length", [65, 1 << 40, (1 << 64) - 1])
+def test_an_absurd_header_length_is_refused(tmp_path: Path, length: int) -> None:
+    assert f"header of {length} bytes" in refused(tmp_path, struct.pack("<Q", length) + b"\0" * 64)
+
+
+@pytest.mark.parametrize(
+    "header", [b"{", b"[]", b"\xff\xff", b"[" * 20_000, b'{"w": 1}', b'{"a": 1, "a": 1}', b'{"w": {"dtype": "F32"}}', b"1e999"]
+)
+def test_a_malformed_header_is_refused(tmp_path: Path, header: bytes) -> None:
+    refused(tmp_path, with_header(header))
+
+
+@pytest.mark.parametrize(
+    ("bad", "expected"),
+    [
+        (entry(offsets=[0, 1 << 40]), "truncated"),
+        (entry(offsets=[16, 0]), "truncated"),
+        (entry(offsets=[0, 12]), "takes 16 bytes, not 12"),
+        (entry(shape=[1 << 61, 1 << 61]), "takes"),
+        (entry(shape=[-4]), "malformed"),
+        (entry(shape=["4"]), "malformed"),
+        (entry(shape=[True] * 4), "malformed"),
+        (entry(offsets=[0]), "malformed"),
+        (entry(dtype=7), "malformed"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_refused_by_name(tmp_path: Path, bad: dict[str, object], expected: str) -> None:
+    message = refused(tmp_path, with_header(bad))
+    assert "tensor w" in message and expected in message
+
+
+@pytest.mark.parametrize("dtype", ["I64", "F8_E4M3", "F64", "Q17"])
+def test_an_unsupported_dtype_is_named_when_the_tensor_is_needed(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "x.safetensors"
+    size = {"I64": 32, "F64": 32}.get(dtype, 4)
+    path.write_bytes(with_header(entry(dtype, [4], [0, size])))
+    file = SafetensorsFile(path)
+    with pytest.raises(LoadError, match=rf"x\.safetensors: w: dtype {dtype} is not supported; supported: F32, F16, BF16"):
+        file.tensor("w", "w")
+
+
+def test_a_truncated_file_is_refused(write_folder: WriteFolder) -> None:
+    path = write_folder() / "model.safetensors"
+    content = path.read_bytes()
+    for length in [*range(0, len(content), 9973), len(content) - 1]:
+        path.write_bytes(content[:length])
+        with pytest.raises(LoadError, match=r"model\.safetensors"):
+            SafetensorsFile(path)
+
+
+def test_a_sharded_folder_equals_the_single_file(write_folder: WriteFolder) -> None:
+    whole = {name: tensor.to_float32().copy() for name, tensor in open_checkpoint(write_folder()).tensors.items()}
+    folder = write_folder(shards=3)
+    (folder / "model.safetensors").unlink()
+    parts = open_checkpoint(folder).tensors
+    assert whole.keys() == parts.keys()
+    assert all(np.array_equal(values, parts[name].to_float32()) for name, values in whole.items())
+
+
+def test_missing_shards_are_named(write_folder: WriteFolder) -> None:
+    folder = write_folder(shards=3)
+    (folder / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(LoadError, match=r"missing 1 of 3 shards: model-00002-of-00003\.safetensors"):
+        open_folder(folder)
+
+
+def test_a_tensor_the_shard_lacks_is_named(write_folder: WriteFolder) -> None:
+    folder = write_folder(shards=2)
+    index = json.loads((folder / "model.safetensors.index.json").read_text())
+    index["weight_map"]["extra.weight"] = "model-00001-of-00002.safetensors"
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(LoadError, match=r"model-00001-of-00002\.safetensors: tensor extra\.weight is missing"):
+        open_folder(folder)
+
+
+@pytest.mark.parametrize("shard", ["../secret.safetensors", "/etc/passwd", "..", "", 7, "a\\b"])
+def test_an_index_that_points_outside_the_folder_is_refused(write_folder: WriteFolder, shard: object) -> None:
+    folder = write_folder(shards=2)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": shard}}))
+    with pytest.raises(LoadError, match="no file name inside the folder"):
+        open_folder(folder)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"weight_map": {}}', '{"weight_map": []}', "no json"])
+def test_an_index_without_a_weight_map_is_refused(write_folder: WriteFolder, content: str) -> None:
+    folder = write_folder(shards=2)
+    (folder / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(LoadError, match=r"model\.safetensors\.index\.json"):
+        open_folder(folder)
+
+
+def test_a_folder_of_pickles_is_refused_saying_so(write_folder: WriteFolder) -> None:
+    folder = write_folder()
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(LoadError, match=r"no model\.safetensors; pytorch_model\.bin is a pickle"):
+        open_checkpoint(folder)
+
+
+def test_missing_and_mis_shaped_parameters_are_named(write_folder: WriteFolder) -> None:
+    name = "model.layers.1.mlp.down_proj.weight"
+    with pytest.raises(LoadError, match=rf"tensor {name} is missing"):
+        open_checkpoint(write_folder(arrays={name: None}))
+    with pytest.raises(LoadError, match=rf"model\.safetensors: {name}: has shape \(64, 95\)"):
+        open_checkpoint(write_folder(arrays={name: np.zeros((64, 95), dtype=np.float32)}))
+
+
+def test_extra_tensors_of_any_dtype_are_tolerated(write_folder: WriteFolder) -> None:
+    folder = write_folder(arrays={"model.layers.0.self_attn.rotary_emb.ids": np.arange(4, dtype=np.int64)})
+    assert "model.layers.0.self_attn.rotary_emb.ids" not in open_checkpoint(folder).tensors
+
+
+@pytest.mark.parametrize("prefix", ["language_model.", "model.language_model."])
+def test_the_text_part_of_a_larger_model_is_found(write_folder: WriteFolder, prefix: str) -> None:
+    config = {"tie_word_embeddings": True}
+    tensors = open_checkpoint(write_folder(config)).tensors
+    plain = {name: tensor.to_float32().copy() for name, tensor in tensors.items()}
+    renamed: dict[str, NDArray[np.generic] | None] = dict.fromkeys(plain)
+    for name, values in plain.items():
+        renamed[prefix + (name.removeprefix("model.") if prefix.startswith("model.") else name)] = values
+    found = open_checkpoint(write_folder(config, arrays=renamed)).tensors
+    assert all(np.array_equal(found[name].to_float32(), values) for name, values in plain.items())
