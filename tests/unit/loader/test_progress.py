@@ -1,0 +1,25 @@
+"""The progress bar of a pull."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from octavo.loader.progress import PullProgress
+
+
+def test_nothing_is_shown_when_nothing_is_fetched() -> None:
+    out = io.StringIO()
+    with PullProgress(Console(file=out, force_terminal=True)):
+        pass
+    assert out.getvalue() == ""
+
+
+def test_each_stage_has_a_bar() -> None:
+    out = io.StringIO()
+    with PullProgress(Console(file=out, force_terminal=True, width=100)) as report:
+        report("downloading tiny", 50, 100)
+        report("downloading tiny", 100, 100)
+        report("verifying", 10, None)
+    assert "downloading tiny" in out.getvalue() and "verifying" in out.getvalue()
