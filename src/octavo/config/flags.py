@@ -216,6 +216,11 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     return warnings
 
 
+def environment() -> Mapping[str, str]:
+    """os.environ, for those who are handed their environment."""
+    return os.environ
+
+
 def debug_enabled() -> bool:
     """OCTAVO_DEBUG is set to something that means yes."""
     return os.environ.get(DEBUG_VARIABLE, "").lower() not in ("", "0", "false", "no")

@@ -7,12 +7,13 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Coroutine
-from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
+from octavo.engine.served_model import Report, locate_model
 from octavo.errors import ConfigError
 from octavo.log import setup_logging
 
@@ -28,13 +29,17 @@ KEEP_ALIVE_S = 30
 """Longer than the 5 s of uvicorn: clients that pool connections would meet a closed one too often."""
 
 
-def run_server(engine_config: EngineConfig, server_config: ServerConfig, *, started_s: float) -> None:
-    """Serve until a signal ends it. started_s is when the command began (time.perf_counter()).
+def run_server(
+    engine_config: EngineConfig, server_config: ServerConfig, *, started_s: float, report: Report | None = None
+) -> None:
+    """Serve until a signal ends it.
 
+    started_s  when the command began (time.perf_counter()); report hears of the progress of a download
     Raises: ConfigError when the address cannot be bound, and whatever the engine's start raises.
     """
     setup_logging(server_config.log_level)
     with bind(server_config.host, server_config.port) as sock:
+        engine_config = locate_model(engine_config, report)
         asyncio_run(_serve(engine_config, server_config, sock, started_s))
 
 
@@ -68,27 +73,42 @@ def asyncio_run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socket.socket, started_s: float) -> None:
-    loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
+    _on_signals(task.cancel)
+    # The engine's process loads the model while this one imports the web stack: two cores, half the wait.
+    starting = asyncio.ensure_future(_start_engine(engine_config, server_config))
     try:
-        # The engine's process loads the model while this one imports the web stack: two cores, half the wait.
-        engine, _ = await asyncio.gather(_start_engine(engine_config), asyncio.to_thread(_import_web_stack))
+        await asyncio.to_thread(_import_web_stack)
+        engine = await starting
     except asyncio.CancelledError:
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
         log.info("stopped before the server was ready")
         return
-    app = _make_app(engine, engine_config, server_config)
-    sock.listen(BACKLOG)
-    _print_ready(sock, app, started_s)
-    await _serve_app(app, engine, server_config, sock)
+    try:
+        await _serve_app(engine, engine_config, server_config, sock, started_s)
+    finally:
+        await engine.shutdown()
 
 
-async def _start_engine(config: EngineConfig) -> Engine:
+def _on_signals(callback: Callable[[], object]) -> None:
+    """Call it on the event loop for each SIGTERM and SIGINT, in place of what was called before."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, callback)
+
+
+async def _start_engine(config: EngineConfig, server_config: ServerConfig) -> Engine:
+    # Imported here, not above: `octavo serve --help` and a mistyped flag should not wait for it.
     from octavo.engine.async_llm_engine import AsyncLLMEngine
 
-    return cast("Engine", await AsyncLLMEngine.start(config))
+    return await AsyncLLMEngine.start(
+        config,
+        log_stats_interval_s=None if server_config.disable_log_stats else server_config.metric_interval,
+        log_requests=not server_config.disable_log_requests and server_config.log_level == "debug",
+        log_level=server_config.log_level,
+    )
 
 
 def _import_web_stack() -> None:
@@ -110,12 +130,15 @@ def _make_app(engine: Engine, engine_config: EngineConfig, server_config: Server
     )
 
 
-async def _serve_app(app: FastAPI, engine: Engine, config: ServerConfig, sock: socket.socket) -> None:
+async def _serve_app(
+    engine: Engine, engine_config: EngineConfig, server_config: ServerConfig, sock: socket.socket, started_s: float
+) -> None:
     import uvicorn
 
     from octavo.server.http_protocol import BoundedHttpProtocol
     from octavo.server.shutdown import Shutdown
 
+    app = _make_app(engine, engine_config, server_config)
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -135,14 +158,11 @@ async def _serve_app(app: FastAPI, engine: Engine, config: ServerConfig, sock: s
         server.should_exit = True
         server.force_exit = server.force_exit or at_once
 
-    shutdown = Shutdown(engine, app.state.context.inflight, config.shutdown_timeout, stop)
-    loop = asyncio.get_running_loop()
-
-    def handle_exit(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(shutdown.on_signal)
-
-    # uvicorn installs its own handlers and would stop at the first signal; ours drains first.
-    server.handle_exit = handle_exit  # type: ignore[method-assign, assignment]
+    # uvicorn would install handlers of its own, which stop at the first signal; ours drain first.
+    server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+    _on_signals(Shutdown(engine, app.state.context.inflight, server_config.shutdown_timeout, stop).on_signal)
+    sock.listen(BACKLOG)
+    _print_ready(sock, app, started_s)
     await server.serve(sockets=[sock])
     log.info("stopped")
 

@@ -1,0 +1,114 @@
+"""octavo: the command. Commands are imported when they are called, so that --help and mistakes answer at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from octavo import __version__
+from octavo.cli.help import Examples
+from octavo.config.flags import debug_enabled
+from octavo.errors import OctavoError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("octavo.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API."),
+    "chat": ("octavo.cli.chat:chat", "Talk to a model in the terminal."),
+    "complete": ("octavo.cli.complete:complete", "Continue a text, from --prompt or from standard input."),
+    "pull": ("octavo.cli.pull:pull", "Fetch a model into the cache."),
+    "bench": ("octavo.cli.bench:bench", "Measure latency, throughput, or a running server."),
+    "collect-env": ("octavo.cli.collect_env:collect_env", "Print what a bug report needs: versions, CPU, memory, limits."),
+}
+"""name -> (where it lives, its line in the help). The line is repeated here so that the help imports no command."""
+
+EXAMPLES = """
+octavo serve                                  serve the embedded SmolLM2-135M-Instruct on port 8000
+octavo serve ./Qwen3-0.6B --port 9000         serve a Hugging Face folder
+octavo serve model.gguf --max-model-len 4096  serve a GGUF file
+octavo chat                                   talk to the embedded model, no server needed
+echo "Once upon a time" | octavo complete     continue a text
+octavo bench serve --url http://127.0.0.1:8000 --num-prompts 100 --max-concurrency 16
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported by name when asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help) for name, (_, help) in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        Examples(EXAMPLES).write(formatter)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "--version", message="octavo %(version)s")
+def octavo() -> None:
+    """Serve large language models: small, quick, and the same answer to the same request.
+
+    `octavo COMMAND --help` explains a command.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The entry point. A user's mistake is one line on stderr and exit code 2; OCTAVO_DEBUG=1 shows tracebacks."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; returns the exit code."""
+    try:
+        result = octavo.main(arguments or ["--help"], prog_name="octavo", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return 2
+    except click.ClickException as error:
+        return _fail(_one_line(error), 2)
+    except OctavoError as error:
+        if debug_enabled():
+            raise
+        return _fail(error.message, error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        print(file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has left. Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        if debug_enabled():
+            raise
+        return _fail(f"internal error: {type(error).__name__}: {error} (OCTAVO_DEBUG=1 shows where)", 1)
+
+
+def _one_line(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    command = f"{context.command_path} --help" if context is not None else "octavo --help"
+    return f"{text.rstrip('.')} (see {command})"
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"octavo: error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

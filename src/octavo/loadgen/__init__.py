@@ -1,0 +1,1 @@
+"""Load generation: workloads, a small HTTP client that measures, and the report."""
