@@ -42,9 +42,7 @@ class TextEmitter:
         self._stop = tuple(stop)
         self._longest_stop = max(map(len, self._stop), default=0)
         self._include_stop = include_stop_str_in_output
-        self._skipped = (
-            tokenizer.special_token_ids if skip_special_tokens else frozenset()
-        )
+        self._skipped = tokenizer.special_token_ids if skip_special_tokens else frozenset()
         self._at_start = at_start and tokenizer.strips_leading_space
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
@@ -78,10 +76,7 @@ class TextEmitter:
     def _bytes(self, token_id: int) -> bytes:
         if not self._at_start:
             return self._tokenizer.token_bytes(token_id)
-        self._at_start = (
-            not self._tokenizer.token_bytes(token_id)
-            and self._tokenizer.strips_from_first_text
-        )
+        self._at_start = not self._tokenizer.token_bytes(token_id) and self._tokenizer.strips_from_first_text
         return self._tokenizer.first_token_bytes(token_id)
 
     def _take(self, characters: str) -> str:
@@ -95,9 +90,7 @@ class TextEmitter:
             start, stop = found
             self.stopped = stop
             self._held = ""
-            return (
-                pending[: start + len(stop)] if self._include_stop else pending[:start]
-            )
+            return pending[: start + len(stop)] if self._include_stop else pending[:start]
         safe = len(pending) - self._num_uncertain(pending)
         self._held = pending[safe:]
         return pending[:safe]
@@ -107,9 +100,7 @@ class TextEmitter:
         best: tuple[int, int, str] | None = None
         for stop in self._stop:
             position = pending.find(stop)
-            if position >= 0 and (
-                best is None or (position + len(stop), position) < best[:2]
-            ):
+            if position >= 0 and (best is None or (position + len(stop), position) < best[:2]):
                 best = (position + len(stop), position, stop)
         return None if best is None else (best[1], best[2])
 

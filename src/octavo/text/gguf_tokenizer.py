@@ -63,9 +63,7 @@ class _Vocabulary:
     def flag(self, name: str, default: bool) -> bool:
         value = self.metadata.get(f"tokenizer.ggml.{name}", default)
         if not isinstance(value, bool):
-            raise LoadError(
-                f"{self.source}: tokenizer.ggml.{name} is {value!r}; it must be true or false"
-            )
+            raise LoadError(f"{self.source}: tokenizer.ggml.{name} is {value!r}; it must be true or false")
         return value
 
     def token_id(self, name: str) -> int | None:
@@ -89,9 +87,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, object], path: Path) -> Tokenizer
     model = metadata.get("tokenizer.ggml.model")
     builder = _BUILDERS.get(model) if isinstance(model, str) else None
     if builder is None or not isinstance(model, str):
-        raise LoadError(
-            f"{source}: tokenizer.ggml.model is {model!r}; known: {', '.join(sorted(_BUILDERS))}"
-        )
+        raise LoadError(f"{source}: tokenizer.ggml.model is {model!r}; known: {', '.join(sorted(_BUILDERS))}")
     tokens = _array(metadata, "tokenizer.ggml.tokens", str, source)
     types = [int(TokenType.NORMAL)] * len(tokens)
     if "tokenizer.ggml.token_type" in metadata:
@@ -127,13 +123,9 @@ def _build_byte_level(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
         )
     merges = _read_merges(vocabulary)
     try:
-        bpe = models.BPE(
-            vocab=vocabulary.ids, merges=merges, ignore_merges=rule.ignore_merges
-        )
-    except Exception as error:  # noqa: BLE001 (the library raises bare Exception for merges outside the vocabulary)
-        raise LoadError(
-            f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}"
-        ) from None
+        bpe = models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=rule.ignore_merges)
+    except Exception as error:
+        raise LoadError(f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}") from None
     backend = Backend(bpe)
     if rule.nfc:
         backend.normalizer = normalizers.NFC()
@@ -164,20 +156,14 @@ def _build_sentencepiece(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
             fuse_unk=True,
             byte_fallback=bool(vocabulary.of_type(TokenType.BYTE)),
         )
-    except Exception as error:  # noqa: BLE001
-        raise LoadError(
-            f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}"
-        ) from None
+    except Exception as error:
+        raise LoadError(f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}") from None
     backend = Backend(bpe)
     adds_space = vocabulary.flag("add_space_prefix", vocabulary.model == "llama")
     to_mark = normalizers.Replace(" ", SPACE_MARK)
     # As llama.cpp, and as the tokenizer.json files of Llama 2, Mistral and Phi-3: also the text after a control token gets
     # the extra space.
-    backend.normalizer = (
-        normalizers.Sequence([normalizers.Prepend(SPACE_MARK), to_mark])
-        if adds_space
-        else to_mark
-    )
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE_MARK), to_mark]) if adds_space else to_mark
     backend.decoder = _mark_decoder(adds_space)
     return backend, vocabulary.model == "llama", False
 
@@ -194,14 +180,10 @@ def _build_unigram(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
     plain = {TokenType.NORMAL, TokenType.USER_DEFINED}
     pieces = [
         (token, score if kind in plain else _UNPICKABLE_SCORE)
-        for token, score, kind in zip(
-            vocabulary.tokens, scores, vocabulary.types, strict=True
-        )
+        for token, score, kind in zip(vocabulary.tokens, scores, vocabulary.types, strict=True)
     ]
     byte_fallback = bool(vocabulary.of_type(TokenType.BYTE))
-    backend = Backend(
-        models.Unigram(pieces, vocabulary.token_id("unknown"), byte_fallback)
-    )
+    backend = Backend(models.Unigram(pieces, vocabulary.token_id("unknown"), byte_fallback))
     adds_space = vocabulary.flag("add_space_prefix", True)
     squeezes = vocabulary.flag("remove_extra_whitespaces", True)
     steps: list[normalizers.Normalizer] = []
@@ -219,9 +201,7 @@ def _build_unigram(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
             normalizers.Replace(Regex(" {2,}"), SPACE_MARK),
         ]
     backend.normalizer = normalizers.Sequence(steps)
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(
-        prepend_scheme="always" if adds_space else "never"
-    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always" if adds_space else "never")
     backend.decoder = _mark_decoder(adds_space)
     return backend, False, True
 
@@ -234,9 +214,7 @@ _BUILDERS = {
 }
 
 
-def merges_from_scores(
-    tokens: list[str], types: list[int], scores: list[float]
-) -> list[tuple[str, str]]:
+def merges_from_scores(tokens: list[str], types: list[int], scores: list[float]) -> list[tuple[str, str]]:
     """All ways to join two pieces into a third, best first: what SentencePiece's BPE does by looking at scores.
 
     User-defined pieces come before all others, in file order: SentencePiece never splits them (their stored score means
@@ -244,15 +222,9 @@ def merges_from_scores(
     ordered longest left part first, as transformers orders them.
     """
     normal, user_defined = int(TokenType.NORMAL), int(TokenType.USER_DEFINED)
-    pieces = {
-        token
-        for token, kind in zip(tokens, types, strict=True)
-        if kind == normal or kind == user_defined
-    }
+    pieces = {token for token, kind in zip(tokens, types, strict=True) if kind in (normal, user_defined)}
     order = [i for i, kind in enumerate(types) if kind == user_defined]
-    order += sorted(
-        (i for i, kind in enumerate(types) if kind == normal), key=lambda i: -scores[i]
-    )
+    order += sorted((i for i, kind in enumerate(types) if kind == normal), key=lambda i: -scores[i])
     merges: list[tuple[str, str]] = []
     for i in order:
         token = tokens[i]
@@ -278,10 +250,8 @@ def _mark_decoder(strips_space: bool) -> decoders.Decoder:
 def _charsmap_normalizer(charsmap: list[int], source: str) -> normalizers.Normalizer:
     try:
         return normalizers.Precompiled(bytes(byte & 0xFF for byte in charsmap))
-    except Exception as error:  # noqa: BLE001 (the library raises bare Exception for a damaged table)
-        raise LoadError(
-            f"{source}: tokenizer.ggml.precompiled_charsmap is damaged: {error}"
-        ) from None
+    except Exception as error:
+        raise LoadError(f"{source}: tokenizer.ggml.precompiled_charsmap is damaged: {error}") from None
 
 
 def _respell_spaces(tokens: list[str]) -> list[str]:
@@ -299,48 +269,26 @@ def _add_tokens(backend: Backend, vocabulary: _Vocabulary) -> None:
     """Make control tokens and user-defined ones match whole in the text."""
     tokens = vocabulary.tokens
     special = vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)
-    backend.add_special_tokens(
-        [
-            AddedToken(tokens[i], normalized=False, special=True)
-            for i in special
-            if tokens[i]
-        ]
-    )
+    backend.add_special_tokens([AddedToken(tokens[i], normalized=False, special=True) for i in special if tokens[i]])
     user_defined = vocabulary.of_type(TokenType.USER_DEFINED)
     plain = [tokens[i] for i in user_defined if tokens[i].strip(SPACE_MARK)]
-    backend.add_tokens(
-        [AddedToken(token, normalized=False, special=False) for token in plain]
-    )
+    backend.add_tokens([AddedToken(token, normalized=False, special=False) for token in plain])
 
 
 def _read_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     merges = []
-    for index, line in enumerate(
-        _array(vocabulary.metadata, "tokenizer.ggml.merges", str, vocabulary.source)
-    ):
+    for index, line in enumerate(_array(vocabulary.metadata, "tokenizer.ggml.merges", str, vocabulary.source)):
         left, space, right = line.partition(" ")
         if not (left and space and right):
-            raise LoadError(
-                f"{vocabulary.source}: tokenizer.ggml.merges, entry {index} is {line!r}; expected 'left right'"
-            )
+            raise LoadError(f"{vocabulary.source}: tokenizer.ggml.merges, entry {index} is {line!r}; expected 'left right'")
         merges.append((left, right))
     return merges
 
 
-def _read_spec(
-    vocabulary: _Vocabulary, adds_bos: bool, adds_eos: bool
-) -> TokenizerSpec:
+def _read_spec(vocabulary: _Vocabulary, adds_bos: bool, adds_eos: bool) -> TokenizerSpec:
     bos, eos = vocabulary.token_id("bos"), vocabulary.token_id("eos")
-    ends = [
-        i
-        for i in (eos, vocabulary.token_id("eot"), vocabulary.token_id("eom"))
-        if i is not None
-    ]
-    ends += [
-        i
-        for i in vocabulary.of_type(TokenType.CONTROL)
-        if vocabulary.tokens[i] in _END_OF_TURN_TEXTS
-    ]
+    ends = [i for i in (eos, vocabulary.token_id("eot"), vocabulary.token_id("eom")) if i is not None]
+    ends += [i for i in vocabulary.of_type(TokenType.CONTROL) if vocabulary.tokens[i] in _END_OF_TURN_TEXTS]
     names = {
         "bos_token": bos,
         "eos_token": eos,
@@ -359,9 +307,7 @@ def _read_spec(
         eos_token_ids=tuple(dict.fromkeys(ends)),
         prefix_ids=(bos,) if adds_bos and bos is not None else (),
         suffix_ids=(eos,) if adds_eos and eos is not None else (),
-        special_tokens={
-            name: vocabulary.tokens[i] for name, i in names.items() if i is not None
-        },
+        special_tokens={name: vocabulary.tokens[i] for name, i in names.items() if i is not None},
         chat_templates=templates,
     )
 
@@ -376,19 +322,11 @@ def _array(
     """A list of `kind` (floats may be written as integers), checked."""
     value = metadata.get(key)
     if not isinstance(value, list) or not value:
-        raise LoadError(
-            f"{source}: {key} is missing or empty; the file carries no usable tokenizer, convert the model again"
-        )
+        raise LoadError(f"{source}: {key} is missing or empty; the file carries no usable tokenizer, convert the model again")
     accepted = (int, float) if kind is float else (kind,)
-    wrong = next(
-        (i for i, item in enumerate(value) if not isinstance(item, accepted)), None
-    )
+    wrong = next((i for i, item in enumerate(value) if not isinstance(item, accepted)), None)
     if wrong is not None:
-        raise LoadError(
-            f"{source}: {key}, entry {wrong} is {value[wrong]!r}; expected {kind.__name__}"
-        )
+        raise LoadError(f"{source}: {key}, entry {wrong} is {value[wrong]!r}; expected {kind.__name__}")
     if length is not None and len(value) != length:
-        raise LoadError(
-            f"{source}: {key} has {len(value)} entries, but tokenizer.ggml.tokens has {length}"
-        )
+        raise LoadError(f"{source}: {key} has {len(value)} entries, but tokenizer.ggml.tokens has {length}")
     return value

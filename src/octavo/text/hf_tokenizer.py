@@ -43,9 +43,7 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     config = _read_json(folder / "tokenizer_config.json")
     names = _special_tokens(folder, config)
     _add_missing_tokens(backend, _declared_tokens(folder, config), names, path)
-    bos, eos = (
-        _id_of(backend, names.get(name), path) for name in ("bos_token", "eos_token")
-    )
+    bos, eos = (_id_of(backend, names.get(name), path) for name in ("bos_token", "eos_token"))
     prefix, suffix = _surrounding_ids(backend, config, bos, eos)
     spec = TokenizerSpec(
         source=str(folder),
@@ -59,9 +57,7 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     return Tokenizer(backend, spec)
 
 
-def read_chat_templates(
-    folder: Path, config: dict[str, object] | None = None
-) -> dict[str, str]:
+def read_chat_templates(folder: Path, config: dict[str, object] | None = None) -> dict[str, str]:
     """Template name -> source, from chat_template.jinja, chat_templates/*.jinja and tokenizer_config.json."""
     path = folder / "tokenizer_config.json"
     declared = (_read_json(path) if config is None else config).get("chat_template")
@@ -70,24 +66,13 @@ def read_chat_templates(
         templates["default"] = declared
     elif isinstance(declared, list):
         for index, entry in enumerate(declared):
-            if not isinstance(entry, dict) or not all(
-                isinstance(entry.get(key), str) for key in ("name", "template")
-            ):
-                raise LoadError(
-                    f"{path}: chat_template, entry {index} needs the strings 'name' and 'template'"
-                )
+            if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("name", "template")):
+                raise LoadError(f"{path}: chat_template, entry {index} needs the strings 'name' and 'template'")
             templates[entry["name"]] = entry["template"]
     elif declared is not None:
-        raise LoadError(
-            f"{path}: chat_template must be a string or a list of named templates, not {type(declared).__name__}"
-        )
+        raise LoadError(f"{path}: chat_template must be a string or a list of named templates, not {type(declared).__name__}")
     files = {"default": folder / "chat_template.jinja"}
-    files.update(
-        {
-            file.stem: file
-            for file in sorted((folder / "chat_templates").glob("*.jinja"))
-        }
-    )
+    files.update({file.stem: file for file in sorted((folder / "chat_templates").glob("*.jinja"))})
     for name, file in files.items():
         if file.is_file():
             templates[name] = _read_text(file)
@@ -101,29 +86,26 @@ def _read_backend(path: Path) -> Backend:
         if '"Unigram"' in text:
             text = _unpickable_specials(text)
         backend: Backend = Backend.from_str(text)
-    except Exception as error:  # noqa: BLE001 (the library raises bare Exception for what it cannot parse)
-        raise LoadError(
-            f"{path}: not a valid tokenizer.json ({error}); fetch the file again"
-        ) from None
+    except Exception as error:
+        raise LoadError(f"{path}: not a valid tokenizer.json ({error}); fetch the file again") from None
     backend.no_truncation()
     backend.no_padding()
     return backend
 
 
 def _unpickable_specials(text: str) -> str:
-    """Lower the unigram score of special tokens so far that plain text is never segmented into one."""
+    """Lower the unigram score of special tokens so far that plain text is never segmented into one.
+
+    The library scores unknown characters below the lowest piece, so those sink too; a segmentation with fewer of them is then
+    always preferred, which for text inside the vocabulary changes nothing.
+    """
     data = json.loads(text)
     model = data.get("model")
     if not isinstance(model, dict) or model.get("type") != "Unigram":
         return text
-    special = {
-        token["content"]
-        for token in data.get("added_tokens") or []
-        if token.get("special")
-    }
-    unknown = model.get("unk_id")
-    for index, piece in enumerate(model["vocab"]):
-        if piece[0] in special and index != unknown:
+    special = {token["content"] for token in data.get("added_tokens") or [] if token.get("special")}
+    for piece in model["vocab"]:
+        if piece[0] in special:
             piece[1] = min(piece[1], _UNPICKABLE_SCORE)
     return json.dumps(data, ensure_ascii=False)
 
@@ -146,36 +128,21 @@ def _declared_tokens(folder: Path, config: dict[str, object]) -> dict[int, Added
     tokens: dict[int, AddedToken] = {}
     for content, token_id in _read_json(path).items():
         if not isinstance(token_id, int):
-            raise LoadError(
-                f"{path}: the id of {content!r} is {token_id!r}; expected a number"
-            )
+            raise LoadError(f"{path}: the id of {content!r} is {token_id!r}; expected a number")
         tokens[token_id] = AddedToken(content, normalized=False)
     path = folder / "tokenizer_config.json"
     declared = config.get("added_tokens_decoder")
     for key, entry in declared.items() if isinstance(declared, dict) else ():
-        if not (
-            str(key).isdecimal()
-            and isinstance(entry, dict)
-            and isinstance(entry.get("content"), str)
-        ):
-            raise LoadError(
-                f"{path}: added_tokens_decoder, entry {key!r} is damaged; expected an id and a token object"
-            )
-        flags = {
-            name: bool(entry.get(name, False))
-            for name in ("single_word", "lstrip", "rstrip", "normalized", "special")
-        }
+        if not (str(key).isdecimal() and isinstance(entry, dict) and isinstance(entry.get("content"), str)):
+            raise LoadError(f"{path}: added_tokens_decoder, entry {key!r} is damaged; expected an id and a token object")
+        flags = {name: bool(entry.get(name, False)) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")}
         tokens[int(key)] = AddedToken(entry["content"], **flags)
     return tokens
 
 
-def _add_missing_tokens(
-    backend: Backend, declared: dict[int, AddedToken], names: dict[str, str], path: Path
-) -> None:
+def _add_missing_tokens(backend: Backend, declared: dict[int, AddedToken], names: dict[str, str], path: Path) -> None:
     """Add what the small files declare and tokenizer.json lacks, in id order; ids must come out as declared."""
-    known = {
-        token.content: token for token in backend.get_added_tokens_decoder().values()
-    }
+    known = {token.content: token for token in backend.get_added_tokens_decoder().values()}
     for token_id, token in sorted(declared.items()):
         if token.content in known:
             continue
@@ -186,17 +153,9 @@ def _add_missing_tokens(
                 f"{path}: the added token {token.content!r} is declared as id {token_id} but the vocabulary gives it "
                 f"{backend.token_to_id(token.content)}; tokenizer.json does not belong to the other tokenizer files"
             )
-    unmarked = [
-        text for text in names.values() if not (text in known and known[text].special)
-    ]
-    unmarked = [
-        text
-        for text in dict.fromkeys(unmarked)
-        if backend.token_to_id(text) is not None
-    ]
-    backend.add_special_tokens(
-        [AddedToken(text, normalized=False, special=True) for text in unmarked]
-    )
+    unmarked = [text for text in names.values() if not (text in known and known[text].special)]
+    unmarked = [text for text in dict.fromkeys(unmarked) if backend.token_to_id(text) is not None]
+    backend.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in unmarked])
 
 
 def _surrounding_ids(
@@ -220,12 +179,8 @@ def _end_ids(folder: Path, eos: int | None) -> tuple[int, ...]:
         value = _read_json(folder / name).get("eos_token_id")
         ids = value if isinstance(value, list) else [value]
         if value is not None:
-            if not ids or not all(
-                isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids
-            ):
-                raise LoadError(
-                    f"{folder / name}: eos_token_id is {value!r}; expected an id or a list of ids"
-                )
+            if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+                raise LoadError(f"{folder / name}: eos_token_id is {value!r}; expected an id or a list of ids")
             return tuple(dict.fromkeys(ids))
     return () if eos is None else (eos,)
 
@@ -235,9 +190,7 @@ def _id_of(backend: Backend, text: str | None, path: Path) -> int | None:
         return None
     token_id: int | None = backend.token_to_id(text)
     if token_id is None:
-        raise LoadError(
-            f"{path}: the special token {text!r} named by tokenizer_config.json is not in the vocabulary"
-        )
+        raise LoadError(f"{path}: the special token {text!r} named by tokenizer_config.json is not in the vocabulary")
     return token_id
 
 
@@ -248,9 +201,7 @@ def _read_json(path: Path) -> dict[str, object]:
     try:
         data = json.loads(_read_text(path))
     except (ValueError, RecursionError) as error:
-        raise LoadError(
-            f"{path}: not valid JSON ({error}); fetch the file again"
-        ) from None
+        raise LoadError(f"{path}: not valid JSON ({error}); fetch the file again") from None
     if not isinstance(data, dict):
         raise LoadError(f"{path}: expected a JSON object, found {type(data).__name__}")
     return data

@@ -1,7 +1,8 @@
 """How each GGUF `tokenizer.ggml.pre` name cuts text into words before byte-level BPE.
 
-A byte-level vocabulary only gives the model's own ids when words are cut as in training; a GGUF file stores just the name of the
-rule. The patterns are those of the models' published tokenizer.json files; names and groups follow llama.cpp's llama-vocab.cpp.
+A byte-level vocabulary only gives the model's own ids when words are cut as in training; a GGUF file stores just the name of
+the rule. The patterns are those of the models' published tokenizer.json files; names and groups follow llama.cpp
+(llama-vocab.cpp).
 """
 
 from __future__ import annotations
@@ -55,9 +56,7 @@ _DEEPSEEK_V3 = _either(
     r" ?[\p{P}\p{S}]+[\r\n]*",
     _LINES_AND_SPACES,
 )
-_SEED_CODER = _either(
-    _CONTRACTIONS, _WORD, r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+", _LINES_AND_SPACES
-)
+_SEED_CODER = _either(_CONTRACTIONS, _WORD, r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+", _LINES_AND_SPACES)
 _BAILING = _either(
     r"'(?i:[sdmt]|ll|ve|re)",
     r"[^\r\n\p{L}\p{N}]?+\p{L}+",
@@ -144,27 +143,18 @@ _GROUPS: tuple[tuple[str, PreTokenizerRule], ...] = (
     ),
     (
         "deepseek-coder",
-        PreTokenizerRule(
-            (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_CJK, r"\p{N}")
-        ),
+        PreTokenizerRule((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_CJK, r"\p{N}")),
     ),
     (
         "default",
-        PreTokenizerRule(
-            (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")
-        ),
+        PreTokenizerRule((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
     ),
 )
-PRE_TOKENIZER_RULES: dict[str, PreTokenizerRule] = {
-    name: rule for names, rule in _GROUPS for name in names.split()
-}
+PRE_TOKENIZER_RULES: dict[str, PreTokenizerRule] = {name: rule for names, rule in _GROUPS for name in names.split()}
 
 
 def build_pre_tokenizer(rule: PreTokenizerRule) -> PreTokenizer:
     """The rule as a `tokenizers` pre-tokenizer that ends in the GPT-2 byte alphabet."""
-    steps: list[PreTokenizer] = [
-        pre_tokenizers.Split(Regex(pattern), behavior="isolated")
-        for pattern in rule.patterns
-    ]
+    steps: list[PreTokenizer] = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
     steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     return pre_tokenizers.Sequence(steps)

@@ -27,8 +27,8 @@ class DecoderRules:
     byte_level     undo GPT-2's byte alphabet (Radford et al., 2019)
     byte_fallback  "<0x0A>" is the byte 0x0A (SentencePiece)
     replacements   (old, new) pairs applied to the token text in order
-    leading_space  "strip_one": one space at the start of a sequence goes (decoder step Strip); "strip_first_token": all marks of
-                   the first token go (decoder step Metaspace); "keep": nothing is removed
+    leading_space  "strip_one": one space at the start of a sequence goes (decoder step Strip); "strip_first_token": all
+                   marks of the first token go (decoder step Metaspace); "keep": nothing is removed
     """
 
     byte_level: bool = False
@@ -53,11 +53,7 @@ def parse_decoder(description: dict[str, Any] | None, source: str) -> DecoderRul
     """Read a `tokenizers` decoder description (its JSON form); LoadError names a step that cannot work token by token."""
     if description is None:
         return DecoderRules()
-    steps = (
-        description["decoders"]
-        if description.get("type") == "Sequence"
-        else [description]
-    )
+    steps = description["decoders"] if description.get("type") == "Sequence" else [description]
     byte_level = byte_fallback = False
     replacements: list[tuple[str, str]] = []
     leading: LeadingSpace = "keep"
@@ -69,18 +65,11 @@ def parse_decoder(description: dict[str, Any] | None, source: str) -> DecoderRul
             byte_fallback = True
         elif kind == "Replace" and "String" in step.get("pattern", {}):
             replacements.append((step["pattern"]["String"], step["content"]))
-        elif (
-            kind == "Strip"
-            and step.get("content") == " "
-            and step.get("start") in (0, 1)
-            and step.get("stop") == 0
-        ):
+        elif kind == "Strip" and step.get("content") == " " and step.get("start") in (0, 1) and step.get("stop") == 0:
             leading = "strip_one" if step["start"] == 1 else leading
         elif kind == "Metaspace":
             replacements.append((step["replacement"], " "))
-            leading = (
-                "keep" if step.get("prepend_scheme") == "never" else "strip_first_token"
-            )
+            leading = "keep" if step.get("prepend_scheme") == "never" else "strip_first_token"
         elif kind not in _IGNORED_STEPS:
             raise LoadError(
                 f"{source}: decoder step {json.dumps(step)[:200]} is not supported; "
@@ -97,12 +86,7 @@ def bytes_of_token(text: str, rules: DecoderRules, is_added: bool) -> bytes:
                 return bytes([_BYTE_OF_CHAR[char] for char in text])
             except KeyError:
                 return text.encode("utf-8", "replace")
-        if (
-            rules.byte_fallback
-            and len(text) == 6
-            and text.startswith("<0x")
-            and text.endswith(">")
-        ):
+        if rules.byte_fallback and len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
             try:
                 return bytes.fromhex(text[3:5])
             except ValueError:

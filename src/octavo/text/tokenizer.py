@@ -54,15 +54,9 @@ class Tokenizer:
         self.bos_token_id = spec.bos_token_id
         self.eos_token_ids = spec.eos_token_ids
         added = backend.get_added_tokens_decoder()
-        self.added_tokens: dict[int, str] = {
-            token_id: token.content for token_id, token in added.items()
-        }
-        self.special_token_ids: frozenset[int] = frozenset(
-            i for i, token in added.items() if token.special
-        )
-        self.vocab_size = spec.vocab_size or max(
-            [backend.get_vocab_size(with_added_tokens=True), *(i + 1 for i in added)]
-        )
+        self.added_tokens: dict[int, str] = {token_id: token.content for token_id, token in added.items()}
+        self.special_token_ids: frozenset[int] = frozenset(i for i, token in added.items() if token.special)
+        self.vocab_size = spec.vocab_size or max([backend.get_vocab_size(with_added_tokens=True), *(i + 1 for i in added)])
         decoder = backend.decoder
         description = None if decoder is None else json.loads(decoder.__getstate__())
         self._rules: DecoderRules = parse_decoder(description, spec.source)
@@ -71,9 +65,7 @@ class Tokenizer:
     @property
     def adds_bos(self) -> bool:
         """Whether a plain text is given a BOS."""
-        return (
-            self.bos_token_id is not None and self.bos_token_id in self.spec.prefix_ids
-        )
+        return self.bos_token_id is not None and self.bos_token_id in self.spec.prefix_ids
 
     @property
     def strips_leading_space(self) -> bool:
@@ -85,9 +77,7 @@ class Tokenizer:
         """Whether tokens without any bytes are passed over when the leading space is looked for."""
         return self._rules.leading_space == "strip_one"
 
-    def encode(
-        self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True
-    ) -> list[int]:
+    def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of text.
 
         add_special_tokens  put BOS (and EOS, where the model wants it) around; a text that begins with the BOS marker itself
@@ -113,13 +103,9 @@ class Tokenizer:
             backend = self._backend
             backend.encode_special_tokens = False
             own = backend.normalizer
-            backend.normalizer = (
-                remove if own is None else normalizers.Sequence([remove, own])
-            )
+            backend.normalizer = remove if own is None else normalizers.Sequence([remove, own])
             try:
-                ids: list[int] = backend.encode(
-                    text.lstrip(mark), add_special_tokens=False
-                ).ids
+                ids: list[int] = backend.encode(text.lstrip(mark), add_special_tokens=False).ids
             finally:
                 backend.normalizer = own
         return ids
@@ -137,9 +123,7 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence; bytes that are not UTF-8 become U+FFFD."""
-        return self.tokens_to_bytes(
-            ids, skip_special_tokens=skip_special_tokens
-        ).decode("utf-8", "replace")
+        return self.tokens_to_bytes(ids, skip_special_tokens=skip_special_tokens).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
         """Exact bytes the token contributes inside a sequence; empty for an id outside the vocabulary (padding rows)."""
@@ -184,21 +168,13 @@ class Tokenizer:
         """Join, with the first token that has bytes at all losing its leading space."""
         for index, token_id in enumerate(ids):
             if self.token_bytes(token_id) or not self.strips_from_first_text:
-                return self.first_token_bytes(token_id) + b"".join(
-                    map(self.token_bytes, ids[index + 1 :])
-                )
+                return self.first_token_bytes(token_id) + b"".join(map(self.token_bytes, ids[index + 1 :]))
         return b""
 
     def _compute_bytes(self, token_id: int) -> bytes:
         added = self.added_tokens.get(token_id)
-        text: str | None = (
-            added if added is not None else self._vocabulary_text(token_id)
-        )
-        return (
-            b""
-            if text is None
-            else bytes_of_token(text, self._rules, added is not None)
-        )
+        text: str | None = added if added is not None else self._vocabulary_text(token_id)
+        return b"" if text is None else bytes_of_token(text, self._rules, added is not None)
 
     def _vocabulary_text(self, token_id: int) -> str | None:
         if not 0 <= token_id < self.vocab_size:

@@ -1,0 +1,280 @@
+"""ChatTemplate: messages to prompt text, as transformers' apply_chat_template renders them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+
+from octavo.errors import InvalidRequestError, LoadError
+from octavo.text.content_format import (
+    ContentFormat,
+    Message,
+    accepts_string_content,
+    detect_content_format,
+    plain_data,
+    prepare_messages,
+)
+from octavo.text.control_marks import ControlMarks
+from octavo.text.jinja_env import TemplateRaised, make_environment
+from octavo.text.tokenizer import Tokenizer
+
+MAX_RENDERED_CHARACTERS = 16_000_000
+MAX_BLAMED_MESSAGES = 32
+_CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+_RESERVED = frozenset(
+    [
+        *("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template", "tokenize"),
+        *("raise_exception", "strftime_now", "namespace", "range", "dict", "lipsum", "cycler", "joiner"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    source: str
+    template: jinja2.Template
+    content_format: ContentFormat
+    takes_strings: bool
+    marks: ControlMarks
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedChat:
+    """text of the chat; mark, if any, is the character in it that breaks control-token text written by the user."""
+
+    text: str
+    mark: str | None
+
+
+class ChatTemplate:
+    """The chat template of a model, or its named templates ("default", "tool_use", ...). Safe to use from several threads."""
+
+    def __init__(
+        self,
+        source: str | Mapping[str, str],
+        special_tokens: Mapping[str, str],
+        *,
+        control_tokens: Iterable[str] = (),
+        plain_tokens: Iterable[str] = (),
+        origin: str = "chat template",
+        clock: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        """special_tokens: what templates know as bos_token, eos_token, ...; control_tokens: texts that user content must not
+        produce; plain_tokens: other added tokens. Raises LoadError for a template that does not parse."""
+        self._special_tokens = dict(special_tokens)
+        self._origin = origin
+        environment = make_environment(clock)
+        sources = {"default": source} if isinstance(source, str) else dict(source)
+        controls, plains = tuple(control_tokens), tuple(plain_tokens)
+        self._templates = {name: self._compile(environment, name, text, controls, plains) for name, text in sources.items()}
+
+    @classmethod
+    def for_tokenizer(cls, tokenizer: Tokenizer, override: str | None = None) -> ChatTemplate:
+        """The tokenizer's own template, or `override` (Jinja source given with --chat-template) instead of it."""
+        special = tokenizer.special_token_ids
+        return cls(
+            tokenizer.spec.chat_templates if override is None else override,
+            tokenizer.spec.special_tokens,
+            control_tokens=[text for token_id, text in tokenizer.added_tokens.items() if token_id in special],
+            plain_tokens=[text for token_id, text in tokenizer.added_tokens.items() if token_id not in special],
+            origin=tokenizer.spec.source if override is None else "--chat-template",
+        )
+
+    @property
+    def exists(self) -> bool:
+        """False for a model without a template, such as a base model; rendering is then refused."""
+        return bool(self._templates)
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **extra: Any,
+    ) -> str:
+        """Prompt text of the conversation; see `render_chat`."""
+        return self.render_chat(
+            messages,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            extra=extra,
+            protect=False,
+        ).text
+
+    def render_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        extra: Mapping[str, Any] | None = None,
+        protect: bool = True,
+    ) -> RenderedChat:
+        """Render the conversation; with protect, user strings carry marks wherever they could yield a control token.
+
+        continue_final_message leaves the last message open, so that the model goes on writing it. `extra` are further template
+        variables. Raises InvalidRequestError for anything in the request the template cannot take.
+        """
+        compiled = self._select(tools)
+        extra = dict(extra or {})
+        _check_request(extra, add_generation_prompt, continue_final_message)
+        chat = prepare_messages(messages, compiled.content_format, compiled.takes_strings)
+        given = {"tools": None if tools is None else list(tools), "documents": None if documents is None else list(documents)}
+        variables: dict[str, Any] = {name: plain_data(value, name) for name, value in {**given, **extra}.items()}
+        mark: str | None = None
+        if protect:
+            chat, variables, mark = _mark_inputs(compiled, chat, variables)
+        final = _open_final_message(chat, compiled.source) if continue_final_message else None
+        variables = {**self._special_tokens, **variables, "add_generation_prompt": add_generation_prompt}
+        text = self._run(compiled, chat, variables)
+        if final is not None:
+            text = _cut_at_final_message(text, final)
+        return RenderedChat(text if mark is None else compiled.marks.restore(text, mark), mark)
+
+    def _compile(
+        self,
+        environment: jinja2.Environment,
+        name: str,
+        source: str,
+        controls: tuple[str, ...],
+        plains: tuple[str, ...],
+    ) -> _Compiled:
+        try:
+            tree = environment.parse(source)
+            template = environment.from_string(source)
+        except (jinja2.TemplateError, RecursionError, ValueError, OverflowError) as error:
+            raise LoadError(f"{self._origin}: chat template {name!r} is not valid Jinja: {error}") from None
+        literals = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value}
+        marks = ControlMarks(controls, plains, literals)
+        return _Compiled(source, template, detect_content_format(tree), accepts_string_content(tree), marks)
+
+    def _select(self, tools: object) -> _Compiled:
+        """The template for this request: "tool_use" if there are tools and such a template, else "default"."""
+        name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"
+        if name in self._templates:
+            return self._templates[name]
+        known = f"; it has only the named templates {', '.join(sorted(self._templates))}" if self._templates else ""
+        raise InvalidRequestError(
+            f"this model has no default chat template{known}; start with --chat-template FILE or use /v1/completions",
+            param="messages",
+            code="no_chat_template",
+        )
+
+    def _run(self, compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
+        try:
+            return _render_bounded(compiled.template, chat, variables)
+        except TemplateRaised as error:
+            raise InvalidRequestError(f"the chat template refused the messages: {error}", param="messages") from None
+        except InvalidRequestError:
+            raise
+        except Exception as error:
+            place = self._blame(compiled, chat, variables)
+            raise InvalidRequestError(
+                f"the chat template failed at {place}: {type(error).__name__}: {str(error)[:500]}", param="messages"
+            ) from None
+
+    @staticmethod
+    def _blame(compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
+        """The first message with which rendering fails, found by rendering ever longer beginnings of the chat."""
+        for count in range(1, min(len(chat), MAX_BLAMED_MESSAGES) + 1):
+            try:
+                _render_bounded(compiled.template, chat[:count], variables)
+            except Exception:
+                return f"messages.{count - 1} (role {chat[count - 1]['role']!r})"
+        return "messages"
+
+
+def _check_request(extra: Mapping[str, Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
+    clash = sorted(_RESERVED.intersection(extra))
+    if clash:
+        raise InvalidRequestError(
+            f"chat_template_kwargs may not set {', '.join(clash)}; use the request field of that name",
+            param="chat_template_kwargs",
+        )
+    if continue_final_message and add_generation_prompt:
+        raise InvalidRequestError(
+            "continue_final_message and add_generation_prompt cannot both be true: the first goes on writing the last message, "
+            "the second starts a new one",
+            param="continue_final_message",
+        )
+
+
+def _mark_inputs(
+    compiled: _Compiled, chat: list[Message], variables: dict[str, Any]
+) -> tuple[list[Message], dict[str, Any], str | None]:
+    """chat and variables with marks, and the mark; None if there was nothing to mark."""
+    marks = compiled.marks
+    mark = marks.choose_mark([compiled.source, *_strings(chat), *_strings(variables)])
+    marked_chat = marks.mark_data(chat, mark)
+    marked_variables = {name: marks.mark_data(value, mark) for name, value in variables.items()}
+    changed = marked_chat != chat or marked_variables != variables
+    return marked_chat, marked_variables, mark if changed else None
+
+
+def _strings(value: Any) -> Iterable[str]:
+    """All strings in plain data, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+def _render_bounded(template: jinja2.Template, chat: list[Message], variables: Mapping[str, Any]) -> str:
+    pieces: list[str] = []
+    size = 0
+    for piece in template.generate({**variables, "messages": chat}):
+        size += len(piece)
+        if size > MAX_RENDERED_CHARACTERS:
+            raise InvalidRequestError(
+                f"the rendered chat exceeds {MAX_RENDERED_CHARACTERS} characters; send fewer or shorter messages",
+                param="messages",
+            )
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def _open_final_message(chat: list[Message], source: str) -> str:
+    """Append the tag to the last message's text; returns that text without it."""
+    final = chat[-1].get("content")
+    if final is None or "content" not in source:
+        raise InvalidRequestError("continue_final_message: the final message has no content to continue", param="messages")
+    if isinstance(final, str):
+        chat[-1]["content"] = final + _CONTINUE_TAG
+        return final
+    for part in reversed(final):
+        text: str = part["text"]
+        part["text"] = text + _CONTINUE_TAG
+        return text
+    raise InvalidRequestError("continue_final_message: the final message has no text to continue", param="messages")
+
+
+def _cut_at_final_message(rendered: str, final: str) -> str:
+    """Drop all that the template wrote after the final message's text."""
+    tag = _CONTINUE_TAG.strip()
+    if final.strip() not in rendered or tag not in rendered:
+        raise InvalidRequestError(
+            "continue_final_message: the chat template does not render the final message unchanged, so it cannot be continued",
+            param="continue_final_message",
+        )
+    at = rendered.rindex(tag)
+    if rendered[at : at + len(_CONTINUE_TAG)] == _CONTINUE_TAG:
+        return rendered[:at]
+    return re.sub(r"\s+\Z", "", rendered[:at])
