@@ -89,7 +89,8 @@ def _half_split_order(num_heads: int, head_dim: int) -> NDArray[np.int32]:
     """
     within = np.arange(head_dim, dtype=np.int32).reshape(head_dim // 2, 2).T.ravel()
     heads = np.arange(num_heads, dtype=np.int32)[:, None] * np.int32(head_dim)
-    return (heads + within).ravel()
+    order: NDArray[np.int32] = (heads + within).ravel()
+    return order
 
 
 def _stored(name: str, tensor: GgufTensor, order: NDArray[np.int32] | None, plus_one: bool) -> StoredTensor:

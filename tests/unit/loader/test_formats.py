@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
-from octavo.loader.formats import BLOCK_FORMATS, KNOWN_FORMATS, bytes_per_row, dequantise, quantise_q8_0, unpack
+from octavo.loader.formats import BLOCK_FORMATS, KNOWN_FORMATS, bytes_per_row, dequantise, floats, quantise_q8_0, unpack
 from octavo.loader.stored import StoredTensor, check_finite
 
 ROWS, COLUMNS = 7, 768
@@ -129,6 +129,19 @@ def test_a_non_finite_float_is_refused(format: str, pattern: list[int]) -> None:
     data[1, : len(pattern)] = pattern
     with pytest.raises(LoadError, match="row 1, column 0"):
         check_finite(tensor)
+
+
+def test_encoded_floats_round_to_nearest_even() -> None:
+    rng = np.random.default_rng(8)
+    values = (rng.standard_normal((3, 4096)) * 10.0 ** rng.integers(-30, 30, (3, 4096))).astype(np.float32)
+    values[0, :2] = [1.00390625, 1.01171875]  # halfway between two bfloat16 neighbours
+    expected = gguf.quants.quantize(values, gguf.GGMLQuantizationType.BF16)
+    assert np.array_equal(floats.encode("bf16", values), expected)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(
+            dequantise("f16", floats.encode("f16", values), 4096), values.astype(np.float16).astype(np.float32)
+        )
+    assert np.array_equal(dequantise("f32", floats.encode("f32", values), 4096), values)
 
 
 def test_row_order_gives_logical_rows_of_matrices_and_vectors() -> None:

@@ -21,7 +21,8 @@ F32 = gguf.GGMLQuantizationType.F32
 def permute(weights: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
     """What llama.cpp's converter does to q and k of Llama models."""
     pairs = weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(weights.shape)
+    permuted: NDArray[np.float32] = pairs.swapaxes(1, 2).reshape(weights.shape)
+    return permuted
 
 
 def test_q_and_k_rows_of_llama_come_back_in_hugging_face_order(write_gguf: WriteGguf) -> None:

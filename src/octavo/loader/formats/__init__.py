@@ -17,7 +17,6 @@ __all__ = [
     "BLOCK_FORMATS",
     "KNOWN_FORMATS",
     "QuantBlocks",
-    "block_columns",
     "bytes_per_row",
     "dequantise",
     "first_non_finite",
@@ -29,12 +28,10 @@ U8 = NDArray[np.uint8]
 F32 = NDArray[np.float32]
 
 BLOCK_FORMATS: dict[str, BlockFormat] = {**blocks_32.FORMATS, **k_quants.FORMATS}
+_SLAB_VALUES = 1 << 17
+"""Values dequantised at a time: codes and result of a slab stay in the cache, and temporaries stay small."""
+
 KNOWN_FORMATS: tuple[str, ...] = (*floats.ITEM_BYTES, *BLOCK_FORMATS)
-
-
-def block_columns(format: str) -> int:
-    """Columns per block: a row holds a whole number of blocks (1 for plain floats)."""
-    return 1 if format in floats.ITEM_BYTES else _block_format(format).columns
 
 
 def bytes_per_row(format: str, columns: int) -> int:
@@ -56,16 +53,13 @@ def dequantise(format: str, data: U8, columns: int) -> F32:
     _check_rows(format, data, columns)
     if format in floats.ITEM_BYTES:
         return floats.dequantise(format, data)
-    blocks = unpack(format, data, columns)
-    rows, groups = blocks.scales.shape
-    values = blocks.codes.reshape(rows, groups, blocks.group).astype(np.float32)
-    if blocks.zero_point:
-        values -= np.float32(blocks.zero_point)
+    rows = data.shape[0]
+    values = np.empty((rows, columns), dtype=np.float32)
+    step = max(1, _SLAB_VALUES // max(1, columns))
     with np.errstate(invalid="ignore", over="ignore"):  # damaged scales give NaN or infinity here; check_finite refuses them
-        values *= blocks.scales[..., None]
-        if blocks.minimums is not None:
-            values += blocks.minimums[..., None]
-    return values.reshape(rows, columns)
+        for first in range(0, rows, step):
+            _evaluate(unpack(format, data[first : first + step], columns), values[first : first + step])
+    return values
 
 
 def unpack(format: str, data: U8, columns: int) -> QuantBlocks:
@@ -89,6 +83,18 @@ def first_non_finite(format: str, data: U8, columns: int) -> tuple[int, int] | N
             row, index = np.unravel_index(int(bad.argmax()), bad.shape)
             return int(row), int(index) * block.columns
     return None
+
+
+def _evaluate(blocks: QuantBlocks, out: F32) -> None:
+    """scale * (code - zero_point) + minimum into out [rows, columns], one rounding per operation."""
+    rows, groups = blocks.scales.shape
+    values = out.reshape(rows, groups, blocks.group)  # out is contiguous: a view
+    values[...] = blocks.codes.reshape(rows, groups, blocks.group)
+    if blocks.zero_point:
+        values -= np.float32(blocks.zero_point)
+    values *= blocks.scales[..., None]
+    if blocks.minimums is not None:
+        values += blocks.minimums[..., None]
 
 
 def _block_format(format: str) -> BlockFormat:

@@ -26,7 +26,9 @@ def _nibbles(packed: U8) -> U8:
 
 def _fifth_bits(packed: U8) -> U8:
     """[rows, blocks, 4] of 32 flags -> [rows, blocks, 32] holding 0 or 16."""
-    return np.unpackbits(packed, axis=-1, bitorder="little") << np.uint8(4)
+    bits: U8 = np.unpackbits(packed, axis=-1, bitorder="little")
+    bits <<= np.uint8(4)
+    return bits
 
 
 def _split_q8_0(blocks: U8) -> tuple[U8, F32, F32 | None]:

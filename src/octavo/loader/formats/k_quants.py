@@ -26,7 +26,9 @@ _BIT_SHIFTS = np.arange(8, dtype=np.uint8)[:, None]
 def _planes(packed: U8, width: int, shifts: U8, mask: int) -> U8:
     """[rows, blocks, n * width] -> [rows, blocks, n, len(shifts), width]: the field at every shift, plane after plane."""
     rows, blocks = packed.shape[:2]
-    return (packed.reshape(rows, blocks, -1, 1, width) >> shifts) & np.uint8(mask)
+    fields: U8 = packed.reshape(rows, blocks, -1, 1, width) >> shifts
+    fields &= np.uint8(mask)
+    return fields
 
 
 def _flat(per_block: F32) -> F32:
