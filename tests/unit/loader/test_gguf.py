@@ -85,11 +85,11 @@ def test_tensors_equal_what_the_gguf_package_reads(write_gguf: WriteGguf, quanti
 
 def test_a_header_with_a_large_vocabulary_is_read_quickly(smollm2_gguf: Path, gemma3_gguf: Path) -> None:
     for path, tokens, limit_s in ((smollm2_gguf, 49152, 0.1), (gemma3_gguf, 262144, 0.4)):
-        durations = []
+        durations = []  # CPU seconds: other processes do not count
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.thread_time()
             metadata = GgufFile(path).metadata
-            durations.append(time.perf_counter() - start)
+            durations.append(time.thread_time() - start)
         vocabulary = metadata["tokenizer.ggml.tokens"]
         assert isinstance(vocabulary, list) and len(vocabulary) == tokens
         assert min(durations) < limit_s
