@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -91,9 +91,8 @@ class FakeEngine:
         self.requests: list[tuple[list[int], SamplingParams, int, str]] = []
 
     async def generate(
-        self, prompt: str | list[int], sampling_params: SamplingParams, request_id: str, priority: int = 0, cache_salt: str = ""
-    ) -> AsyncIterator[RequestOutput]:
-        assert isinstance(prompt, list)
+        self, prompt: list[int], sampling_params: SamplingParams, request_id: str, *, priority: int = 0, cache_salt: str = ""
+    ) -> AsyncGenerator[RequestOutput, None]:
         self.requests.append((prompt, sampling_params, priority, cache_salt))
         if self.fail_first is not None:
             raise self.fail_first

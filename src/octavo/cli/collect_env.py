@@ -19,9 +19,24 @@ from octavo.config.machine import read_machine
 from octavo.loader.hub import default_cache_dir
 
 PACKAGES = (
-    "numpy", "ml-dtypes", "safetensors", "tokenizers", "jinja2", "msgspec", "pyzmq", "fastapi", "starlette", "pydantic", "uvicorn",
-    "uvloop", "httptools", "prometheus-client", "huggingface-hub", "click", "rich",
-)  # fmt: skip
+    "numpy",
+    "ml-dtypes",
+    "safetensors",
+    "tokenizers",
+    "jinja2",
+    "msgspec",
+    "pyzmq",
+    "fastapi",
+    "starlette",
+    "pydantic",
+    "uvicorn",
+    "uvloop",
+    "httptools",
+    "prometheus-client",
+    "huggingface-hub",
+    "click",
+    "rich",
+)
 CPU_FLAGS = (
     "avx",
     "avx2",
@@ -40,7 +55,7 @@ CPU_FLAGS = (
 
 @click.command("collect-env", cls=SectionedCommand, context_settings=CONTEXT_SETTINGS)
 def collect_env() -> None:
-    """Print versions, CPU, memory and limits, for a bug report. No secrets: of the environment only names of OCTAVO_ variables."""
+    """Print versions, CPU, memory and limits, for a bug report. Of the environment only the names of OCTAVO_ variables."""
     for name, value in facts():
         print(f"{name + ':':<22}{value}")
 
@@ -58,8 +73,7 @@ def facts() -> Iterator[tuple[str, str]]:
     yield "isa chosen", _isa()
     yield "threads", f"{machine.num_cpus} of {os.cpu_count()} CPUs usable (affinity and cgroup limit)"
     yield "memory", f"{machine.available_bytes / 2**30:.1f} GiB available of {_total_memory()}"
-    for name, value in _cgroup_limits():
-        yield name, value
+    yield from _cgroup_limits()
     yield "cache", str(default_cache_dir(environment()))
     yield "variables", " ".join(sorted(name for name in environment() if name.startswith("OCTAVO_"))) or "none"
     for package in PACKAGES:

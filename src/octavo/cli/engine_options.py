@@ -1,4 +1,4 @@
-"""The part that all commands which load a model share: the MODEL argument, engine options, and the configuration made of them."""
+"""What all commands that load a model share: the MODEL argument, engine options, and the configuration made of them."""
 
 from __future__ import annotations
 

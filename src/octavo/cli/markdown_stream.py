@@ -60,7 +60,7 @@ class MarkdownStream:
 
 
 def split_blocks(text: str) -> tuple[list[str], str]:
-    """(complete blocks, the rest). Blocks end at a blank line outside a code fence; joined with blank lines they are the text."""
+    """(complete blocks, the rest). Blocks end at blank lines outside code fences; joined with blank lines they are the text."""
     blocks: list[str] = []
     lines: list[str] = []
     fence = ""

@@ -148,12 +148,14 @@ class Connection:
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._reader is None or self._writer is None:
-            target = self._target
-            context = ssl.create_default_context() if target.tls else None
-            opening = asyncio.open_connection(target.host, target.port, ssl=context, limit=READ_LIMIT_BYTES)
-            self._reader, self._writer = await asyncio.wait_for(opening, CONNECT_TIMEOUT_S)
-        return self._reader, self._writer
+        if self._reader is not None and self._writer is not None:
+            return self._reader, self._writer
+        target = self._target
+        context = ssl.create_default_context() if target.tls else None
+        opening = asyncio.open_connection(target.host, target.port, ssl=context, limit=READ_LIMIT_BYTES)
+        reader, writer = await asyncio.wait_for(opening, CONNECT_TIMEOUT_S)
+        self._reader, self._writer = reader, writer
+        return reader, writer
 
     def close(self) -> None:
         """Drop the connection; the next request opens a new one."""

@@ -30,6 +30,10 @@ class LoadSpec:
     seed: int = 0
     extra_body: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def path(self) -> str:
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
+
 
 async def run_load(
     target: Target, jobs: Sequence[Job], spec: LoadSpec, on_done: Callable[[Timing], None]
@@ -39,14 +43,13 @@ async def run_load(
     gate = asyncio.Semaphore(spec.max_concurrency if spec.max_concurrency is not None else len(jobs))
     idle: list[Connection] = []
     arrivals = arrival_times(len(jobs), spec)
-    path = "/v1/chat/completions" if spec.chat else "/v1/completions"
     start_s = time.perf_counter()
 
     async def run(index: int) -> None:
         await asyncio.sleep(max(0.0, start_s + arrivals[index] - time.perf_counter()))
         async with gate:
             connection = idle.pop() if idle else Connection(target)
-            timing = await timed_completion(connection, path, _body(jobs[index], spec), jobs[index].prompt_len)
+            timing = await timed_completion(connection, spec.path, completion_body(jobs[index], spec), jobs[index].prompt_len)
             idle.append(connection)
             timings[index] = timing
             on_done(timing)
@@ -70,7 +73,8 @@ def arrival_times(count: int, spec: LoadSpec) -> list[float]:
     return times[:count]
 
 
-def _body(job: Job, spec: LoadSpec) -> dict[str, Any]:
+def completion_body(job: Job, spec: LoadSpec) -> dict[str, Any]:
+    """The request body of one job: greedy, streamed, exactly output_len tokens."""
     body: dict[str, Any] = {
         "model": spec.model,
         "max_tokens": job.output_len,

@@ -5,21 +5,30 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-NOUNS = """time year people way day man thing woman life child world school state family student group country problem hand part place
-case week company system program question work government number night point home water room mother area money story fact month lot
-right study book eye job word business issue side kind head house service friend father power hour game line end member law car city
-community name president team minute idea body information back parent face others level office door health person art war history
-party result change morning reason research girl guy moment air teacher force education river garden mountain letter window bridge
-village market engine signal machine memory library season harbour kitchen journey answer paper station field weather song harvest"""
+NOUNS = """
+time year people way day man thing woman life child world school state family student group country problem hand part
+place case week company system program question work government number night point home water room mother area money
+story fact month lot right study book eye job word business issue side kind head house service friend father power hour
+game line end member law car city community name president team minute idea body information back parent face others
+level office door health person art war history party result change morning reason research girl guy moment air teacher
+force education river garden mountain letter window bridge village market engine signal machine memory library season
+harbour kitchen journey answer paper station field weather song harvest
+"""
 
-VERBS = """makes takes sees finds gives tells works calls tries needs feels becomes leaves puts means keeps lets begins helps shows hears
-plays runs moves likes lives believes holds brings happens writes provides sits stands loses pays meets includes continues sets learns
-changes leads understands watches follows stops creates speaks reads allows adds spends grows opens walks wins offers remembers
-considers appears buys waits serves sends expects builds stays falls cuts reaches remains suggests raises passes sells requires"""
+VERBS = """
+makes takes sees finds gives tells works calls tries needs feels becomes leaves puts means keeps lets begins helps shows
+hears plays runs moves likes lives believes holds brings happens writes provides sits stands loses pays meets includes
+continues sets learns changes leads understands watches follows stops creates speaks reads allows adds spends grows
+opens walks wins offers remembers considers appears buys waits serves sends expects builds stays falls cuts reaches
+remains suggests raises passes sells requires
+"""
 
-ADJECTIVES = """good new first last long great little own other old right big high different small large next early young important few
-public bad same able simple quiet bright careful distant early easy final free general happy heavy honest human local major modern
-narrow natural open patient plain proper rapid ready recent serious sharp slow soft special steady strong sudden warm wide wooden"""
+ADJECTIVES = """
+good new first last long great little own other old right big high different small large next early young important few
+public bad same able simple quiet bright careful distant early easy final free general happy heavy honest human local
+major modern narrow natural open patient plain proper rapid ready recent serious sharp slow soft special steady strong
+sudden warm wide wooden
+"""
 
 ADVERBS = (
     "often rarely slowly quickly usually never always sometimes quietly carefully suddenly nearly simply finally together again"

@@ -1,4 +1,4 @@
-"""Workload: the prompts and output lengths of a run, from a file or made of built-in English, at exact token lengths where possible."""
+"""Workload: the prompts and output lengths of a run: from a file or built-in English, of exact lengths where possible."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
 from octavo.config.model import ModelConfig
@@ -31,8 +31,10 @@ class Engine(Protocol):
     def weights_version(self) -> str: ...
 
     def generate(
-        self, prompt: str | list[int], sampling_params: SamplingParams, request_id: str, priority: int = 0, cache_salt: str = ""
-    ) -> AsyncIterator[RequestOutput]: ...
+        self, prompt: list[int], sampling_params: SamplingParams, request_id: str, *, priority: int = 0, cache_salt: str = ""
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Deliver deltas. Closing the generator aborts the request."""
+        ...
 
     async def check_health(self) -> None: ...
 

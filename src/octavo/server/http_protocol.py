@@ -1,7 +1,7 @@
 """HTTP/1.1 connections with bounded request heads, on uvicorn's httptools protocol.
 
-The parser itself puts no limit on the size or the duration of a request head (llhttp leaves both to its user), so one client could
-fill the memory with header bytes, or hold a connection open by sending one byte a minute.
+The parser itself puts no limit on the size or the duration of a request head (llhttp leaves both to its user), so one client
+could fill the memory with header bytes, or hold a connection open by sending one byte a minute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEAD_TIMEOUT_S = 20.0
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Refuses heads of more than MAX_HEAD_BYTES with 431, slow ones with 408, malformed ones with 400, all in the one error shape.
+    """Refuses heads of more than MAX_HEAD_BYTES with 431, slow ones with 408, malformed ones with 400, in the one error shape.
 
     uvicorn offers no other seam than its protocol class, hence the inheritance.
     """

@@ -28,8 +28,8 @@ class BodyError(InvalidRequestError):
 async def read_json_object(request: Request) -> dict[str, Any]:
     """The body as a dict.
 
-    Raises: BodyError 400 (not JSON, not UTF-8, a lone surrogate, NaN or an out-of-range number, nested deeper than MAX_DEPTH, not
-    an object), 408 (too slow), 415 (content type).
+    Raises: BodyError 400 (not JSON, not UTF-8, a lone surrogate, NaN, a number out of range, nested deeper than MAX_DEPTH,
+    not an object), 408 (too slow), 415 (content type).
     """
     content_type = request.headers.get("content-type", "")
     media_type = content_type.split(";", 1)[0].strip().lower()

@@ -114,7 +114,7 @@ async def _start_engine(config: EngineConfig, server_config: ServerConfig) -> En
 def _import_web_stack() -> None:
     import uvicorn  # noqa: F401
 
-    import octavo.server.app  # noqa: F401
+    import octavo.server.app
     import octavo.server.http_protocol  # noqa: F401
 
 

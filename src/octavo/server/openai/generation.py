@@ -7,7 +7,6 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import cast
 
 from octavo.engine.outputs import CompletionOutput, RequestOutput
 from octavo.errors import EngineDeadError, RequestFailedError
@@ -38,7 +37,7 @@ class Generation:
     async def run(self, context: ServerContext, usage: Usage) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """Yield (prompt index, output) as they come and count them into usage. Closing it aborts what still runs.
 
-        Raises: EngineDeadError when the engine aborted a request on its own (shutdown), RequestFailedError when it failed there.
+        Raises: EngineDeadError when the engine itself aborted a request (shutdown), RequestFailedError when it failed there.
         """
         usage.prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
         cached = [0] * len(self.prompts)
@@ -59,10 +58,13 @@ class Generation:
 
     def _start(self, context: ServerContext, index: int) -> AsyncGenerator[RequestOutput, None]:
         request_id = self.answer_id if len(self.prompts) == 1 else f"{self.answer_id}-{index}"
-        stream = context.engine.generate(
-            self.prompts[index].token_ids, self.params[index], request_id, priority=self.priority, cache_salt=self.cache_salt
+        return context.engine.generate(
+            self.prompts[index].token_ids,
+            self.params[index],
+            request_id,
+            priority=self.priority,
+            cache_salt=self.cache_salt,
         )
-        return cast("AsyncGenerator[RequestOutput, None]", stream)
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ _PASSED_KEYS = ("name", "tool_calls", "tool_call_id", "reasoning_content")
 def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[str, Any]]:
     """The messages, each with role and content (a string, a list of text parts, or None for an assistant's tool calls).
 
-    A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming the
-    place, e.g. "messages[2].content[0].type".
+    A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming
+    the place, e.g. "messages[2].content[0].type".
     """
     if not isinstance(value, list):
         raise _wrong("messages", "must be a list of messages", "invalid_type")

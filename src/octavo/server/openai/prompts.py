@@ -71,7 +71,7 @@ def _split(value: Any) -> Sequence[str | list[Any]]:
 def _checked_ids(ids: list[Any], vocab_size: int) -> list[int]:
     if ids and {type(token_id) for token_id in ids} != {int}:
         raise InvalidRequestError("prompt mixes token ids with other values", param="prompt", code="invalid_type")
-    if ids and not (0 <= min(ids) and max(ids) < vocab_size):
+    if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
         wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
         shown = wrong if abs(wrong) < 2**63 else "too large a number"
         raise InvalidRequestError(
@@ -94,8 +94,8 @@ def output_budget(num_prompt_tokens: int, max_tokens: int | None, max_model_len:
         return room
     if max_tokens > room:
         raise ContextLengthError(
-            f"the prompt has {num_prompt_tokens} tokens and {param} is {max_tokens}, together {num_prompt_tokens + max_tokens}; "
-            f"the context is {max_model_len} tokens: lower {param} to {room} or shorten the prompt",
+            f"the prompt has {num_prompt_tokens} tokens and {param} is {max_tokens}, in all {num_prompt_tokens + max_tokens}, "
+            f"more than the context of {max_model_len} tokens; lower {param} to {room} or shorten the prompt",
             param=param,
         )
     return max_tokens
