@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.errors import InvalidRequestError
-from octavo.text.chat_template import ChatTemplate
+from octavo.text.chat_template import ChatTemplate, RenderedChat
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -46,7 +46,7 @@ def encode_chat(
     else:
         ids = tokenizer.encode_marked(chat.text, chat.mark)
     if not parse_special_in_content:
-        _require_only_written_tokens(tokenizer, chat.text, ids)
+        _require_only_written_tokens(tokenizer, chat, ids)
     return _with_one_bos(tokenizer, ids)
 
 
@@ -60,12 +60,19 @@ def _with_one_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
     return [bos, *ids[start:]]
 
 
-def _require_only_written_tokens(tokenizer: Tokenizer, text: str, ids: list[int]) -> None:
-    """Refuse if ids hold a control token more often than its text stands (unbroken) in the rendered chat."""
+def _require_only_written_tokens(tokenizer: Tokenizer, chat: RenderedChat, ids: list[int]) -> None:
+    """Refuse if ids hold a control token more often than its text stands, without a mark, in the rendered chat.
+
+    The last line of defence, for tokenizers that turn plain text into control tokens in ways of their own, and for control
+    tokens of a single character, which a mark cannot break.
+    """
     unknown = tokenizer.spec.special_tokens.get("unk_token")
     for token_id, count in Counter(token_id for token_id in ids if token_id in tokenizer.special_token_ids).items():
         token = tokenizer.added_tokens[token_id]
-        if token != unknown and text.count(token) < count:
+        written = chat.text.count(token)
+        if len(token) == 1 and chat.mark is not None:
+            written -= chat.text.count(token + chat.mark)
+        if token != unknown and written < count:
             raise InvalidRequestError(
                 f"the messages hold text that this tokenizer turns into the control token {token!r}; remove it",
                 param="messages",

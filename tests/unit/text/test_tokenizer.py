@@ -83,7 +83,7 @@ def test_there_is_exactly_one_bos_even_if_the_text_begins_with_its_marker(with_b
     marker = with_bos.spec.special_tokens["bos_token"]
     for text in ("hello", marker + "hello", marker, ""):
         ids = with_bos.encode(text)
-        assert ids.count(with_bos.bos_token_id) == 1
+        assert with_bos.bos_token_id is not None and ids.count(with_bos.bos_token_id) == 1
         assert ids[0] == with_bos.bos_token_id
     assert with_bos.bos_token_id not in with_bos.encode("hello", add_special_tokens=False)
 
