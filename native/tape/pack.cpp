@@ -16,6 +16,17 @@ constexpr int32_t kPanelsPerTask = 4;
 
 int32_t panels_of(int32_t rows) { return (rows + kPanel - 1) / kPanel; }
 
+struct F16 {
+  uint16_t bits;
+};
+struct Bf16 {
+  uint16_t bits;
+};
+
+bool is_finite(float value) { return std::isfinite(value); }
+bool is_finite(F16 value) { return (value.bits & 0x7c00u) != 0x7c00u; }
+bool is_finite(Bf16 value) { return (value.bits & 0x7f80u) != 0x7f80u; }
+
 // Hands out tasks of a few panels to all members; pack(first_panel, last_panel) returns false when it met a non-finite value.
 template <class PackPanels>
 void for_panels(int32_t panels, ThreadPool& pool, bool* finite, const PackPanels& pack) {
@@ -31,29 +42,31 @@ void for_panels(int32_t panels, ThreadPool& pool, bool* finite, const PackPanels
   if (!good.load()) *finite = false;
 }
 
-float load_float(const uint8_t* row, int32_t column, FloatType type) {
-  switch (type) {
-    case FloatType::f32: {
-      float value;
-      std::memcpy(&value, row + 4 * static_cast<int64_t>(column), 4);
-      return value;
-    }
-    case FloatType::f16: {
-      uint16_t half;
-      std::memcpy(&half, row + 2 * static_cast<int64_t>(column), 2);
-      return f16_to_float(half);
-    }
-    case FloatType::bf16: break;
+// One row of floats as float32 [cols].
+void load_row(const uint8_t* row, int32_t cols, FloatType type, float* values) {
+  if (type == FloatType::f32) {
+    std::memcpy(values, row, 4 * static_cast<size_t>(cols));
+    return;
   }
-  uint16_t half;
-  std::memcpy(&half, row + 2 * static_cast<int64_t>(column), 2);
-  return bf16_to_float(half);
+  for (int32_t c = 0; c < cols; ++c) {
+    uint16_t half;
+    std::memcpy(&half, row + 2 * static_cast<int64_t>(c), 2);
+    values[c] = type == FloatType::f16 ? f16_to_float(half) : bf16_to_float(half);
+  }
 }
 
-void store_float(void* data, int64_t index, float value, WeightKind kind) {
-  if (kind == WeightKind::f32) static_cast<float*>(data)[index] = value;
-  else if (kind == WeightKind::f16) static_cast<uint16_t*>(data)[index] = float_to_f16(value);
-  else static_cast<uint16_t*>(data)[index] = float_to_bf16(value);
+// Sixteen rows, one after the other, into the panel order of kernels/table.h.
+template <class T, class Convert>
+bool store_panel(const float* rows, int32_t cols, T* out, const Convert& convert) {
+  bool finite = true;
+  for (int32_t c = 0; c < cols; ++c) {
+    for (int32_t lane = 0; lane < kPanel; ++lane) {
+      const T value = convert(rows[static_cast<int64_t>(lane) * cols + c]);
+      finite &= is_finite(value);
+      out[static_cast<int64_t>(c) * kPanel + lane] = value;
+    }
+  }
+  return finite;
 }
 
 const uint8_t* source_row(const SourceRows& source, int32_t row) {
@@ -70,19 +83,23 @@ Part pack_values(const SourceRows& source, WeightKind kind, ThreadPool& pool, bo
   matrix.rows = source.rows;
   matrix.cols = source.cols;
   matrix.panels = panels_of(source.rows);
-  const size_t count = static_cast<size_t>(matrix.panels) * kPanel * source.cols;
-  part.data = Block(count * (kind == WeightKind::f32 ? 4 : 2));
+  const int64_t panel_values = static_cast<int64_t>(kPanel) * source.cols;
+  part.data = Block(static_cast<size_t>(matrix.panels * panel_values) * (kind == WeightKind::f32 ? 4 : 2));
   matrix.data = part.data.as<void>();
   for_panels(matrix.panels, pool, finite, [&](int32_t first, int32_t last) {
-    std::vector<float> values(source.cols);
+    std::vector<float> rows(panel_values);
     bool good = true;
-    for (int32_t row = first * kPanel; row < std::min(last * kPanel, source.rows); ++row) {
-      read_row(source_row(source, row), values.data());
-      const int64_t base = static_cast<int64_t>(row / kPanel) * source.cols * kPanel + row % kPanel;
-      for (int32_t c = 0; c < source.cols; ++c) {
-        good &= std::isfinite(values[c]) != 0;
-        store_float(part.data.as<void>(), base + static_cast<int64_t>(c) * kPanel, values[c], kind);
-      }
+    for (int32_t panel = first; panel < last; ++panel) {
+      std::fill(rows.begin(), rows.end(), 0.0f);
+      for (int32_t lane = 0; lane < std::min(kPanel, source.rows - panel * kPanel); ++lane)
+        read_row(source_row(source, panel * kPanel + lane), rows.data() + static_cast<int64_t>(lane) * source.cols);
+      const int64_t at = panel * panel_values;
+      if (kind == WeightKind::f32)
+        good &= store_panel(rows.data(), source.cols, part.data.as<float>() + at, [](float value) { return value; });
+      else if (kind == WeightKind::f16)
+        good &= store_panel(rows.data(), source.cols, part.data.as<F16>() + at, [](float value) { return F16{float_to_f16(value)}; });
+      else
+        good &= store_panel(rows.data(), source.cols, part.data.as<Bf16>() + at, [](float value) { return Bf16{float_to_bf16(value)}; });
     }
     return good;
   });
@@ -135,7 +152,7 @@ bool store_scale_row(const PackedMatrix& matrix, const void* to, int32_t panel, 
   bool finite = true;
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t index = (panel * groups + g) * kPanel + lane;
-    finite &= std::isfinite(values[g]) != 0;
+    finite &= is_finite(values[g]);
     if (matrix.scale_f16) static_cast<uint16_t*>(const_cast<void*>(to))[index] = float_to_f16(values[g]);
     else static_cast<float*>(const_cast<void*>(to))[index] = values[g];
   }
@@ -153,9 +170,8 @@ bool store_row(const PackedMatrix& matrix, int32_t row, const uint8_t* codes, co
 }  // namespace
 
 Part pack_float(const SourceRows& source, FloatType type, WeightKind kind, ThreadPool& pool, bool* finite) {
-  return pack_values(source, kind, pool, finite, [&](const uint8_t* row, float* values) {
-    for (int32_t c = 0; c < source.cols; ++c) values[c] = load_float(row, c, type);
-  });
+  return pack_values(source, kind, pool, finite,
+                     [&](const uint8_t* row, float* values) { load_row(row, source.cols, type, values); });
 }
 
 Part pack_blocks_as_float(const SourceRows& source, BlockFormat format, WeightKind kind, ThreadPool& pool, bool* finite) {

@@ -1,0 +1,61 @@
+# make serve   install octavo into .venv and serve the embedded model
+# make test    install with development tools and run every test
+# make lint    ruff, mypy, house checks
+# make bench   the figures of docs/performance.md
+# make oracle  rebuild the golden files with torch and transformers (slow, large download)
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := .stamps
+NATIVE := CMakeLists.txt $(shell find native -type f)
+HOST ?= 127.0.0.1
+PORT ?= 8000
+ARGS ?=
+
+.PHONY: serve chat test lint bench oracle clean
+
+serve: $(STAMPS)/install
+	@$(BIN)/octavo serve --host $(HOST) --port $(PORT) $(ARGS)
+
+chat: $(STAMPS)/install
+	@$(BIN)/octavo chat $(ARGS)
+
+test: $(STAMPS)/dev
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/house
+
+bench: $(STAMPS)/dev
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+oracle: $(STAMPS)/install
+	$(PYTHON) -m venv .venv-oracle
+	.venv-oracle/bin/python -m pip install --quiet torch==2.13.0
+	.venv-oracle/bin/python -m pip install --quiet -r tests/golden/requirements.txt
+	.venv-oracle/bin/python tests/golden/make_all.py
+
+clean:
+	rm -rf $(VENV) .venv-oracle build $(STAMPS)
+
+$(STAMPS)/venv:
+	@command -v $(PYTHON) >/dev/null || { echo "octavo needs Python 3.10 or newer; none was found on PATH" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "octavo needs Python 3.10 or newer; $(PYTHON) is older (choose one with make PYTHON=...)" >&2; exit 2; }
+	@$${CXX:-g++} --version >/dev/null 2>&1 || { echo "octavo needs a C++17 compiler; install g++ (Debian: apt install g++) or set CXX" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment; install the venv module (Debian: apt install python3-venv)" >&2; exit 2; }
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+# Editable: changes to src/ need no reinstall, changes to native/ rebuild only what they touch.
+$(STAMPS)/install: $(STAMPS)/venv pyproject.toml $(NATIVE)
+	@echo "installing octavo into $(VENV) (compiles the native core, about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "scikit-build-core>=0.10" "nanobind>=2.4" "cmake>=3.20" "ninja>=1.11"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable .
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/install
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[dev]"
+	@touch $@
