@@ -81,7 +81,7 @@ def _gemma3(**changes: Any) -> Config:
 
 _SHORT = [1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5]
 _LONG = [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 8.0]
-_LONGROPE = {"rope_type": "longrope", "short_factor": _SHORT, "long_factor": _LONG, "factor": 2.0}
+_LONGROPE: Config = {"rope_type": "longrope", "short_factor": _SHORT, "long_factor": _LONG, "factor": 2.0}
 
 VARIANTS: dict[str, Variant] = {
     "llama-mha": Variant(_llama(num_key_value_heads=4)),
@@ -147,12 +147,14 @@ def prompt(name: str, length: int) -> list[int]:
 
 def weight(name: str, shape: tuple[int, ...], architecture: str) -> F32:
     """A parameter, float32, as a function of its Hugging Face name and shape: sizes that keep activations near 1."""
-    values = _generator(f"{name}:{shape}").standard_normal(shape).astype(np.float32)
+    values: F32 = _generator(f"{name}:{shape}").standard_normal(shape).astype(np.float32)
     if name.endswith("norm.weight"):
-        return values * np.float32(0.1) + np.float32(0 if architecture.startswith("Gemma3") else 1)
-    if len(shape) == 1:
-        return values * np.float32(0.2)
-    return values * np.float32(shape[1] ** -0.5)
+        values = values * np.float32(0.1) + np.float32(0 if architecture.startswith("Gemma3") else 1)
+    elif len(shape) == 1:
+        values *= np.float32(0.2)
+    else:
+        values *= np.float32(shape[1] ** -0.5)
+    return values
 
 
 def write_folder(folder: Path, config: Config, tensors: Mapping[str, F32]) -> Path:

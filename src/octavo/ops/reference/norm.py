@@ -12,7 +12,7 @@ def rms_norm(x: F32, weight: F32, eps: float) -> F32:
 
     Source: Zhang and Sennrich, 2019.
     """
-    grouped = x.reshape(x.shape[0], -1, weight.size)
+    grouped = x.reshape(x.shape[0], x.shape[1] // weight.size, weight.size)
     mean_square: F32 = np.mean(np.square(grouped), axis=-1, keepdims=True, dtype=np.float32)
     scaled: F32 = grouped * (np.float32(1.0) / np.sqrt(mean_square + np.float32(eps))) * weight
     return scaled.reshape(x.shape)

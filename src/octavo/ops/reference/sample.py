@@ -14,6 +14,8 @@ One row, in this order (logits are float32, sums of probabilities float64):
  8. min_p         drop those whose weight is below min_p (the largest weight is 1).
  9. draw          the first token, in falling order, at which the running sum of kept weights exceeds u * (their whole sum).
 
+Logits that are NaN give some id of the vocabulary; whoever asked looks at the chosen logit.
+
 u(seed, choice, position) in [0, 1) comes from Philox4x32-10 (Salmon et al., 2011) without any state:
 key = (low, high 32 bits of seed); counter = (position, choice, 0, 0); u = ((x0 << 32 | x1) >> 11) * 2**-53, where x0, x1 are
 the first two of the four output words.
@@ -115,7 +117,7 @@ def _choose(logits: F32, rows: SampleRows, index: int, u: float) -> int:
         sums = np.cumsum(weights)
         kept = int(np.searchsorted(sums, float(rows.top_p[index]) * sums[-1], side="left")) + 1
         order, weights = order[:kept], weights[:kept]
-    kept = int(np.count_nonzero(weights >= float(rows.min_p[index])))
+    kept = max(1, int(np.count_nonzero(weights >= float(rows.min_p[index]))))
     sums = np.cumsum(weights[:kept])
     drawn = int(np.searchsorted(sums, u * sums[-1], side="right"))
     return int(order[min(drawn, kept - 1)])
