@@ -49,8 +49,8 @@ class LLM:
         prompts          text, token ids, or a list of such
         sampling_params  one for all, one per prompt, or None for the model's own defaults
         use_tqdm         show a progress bar
-        Raises InvalidRequestError naming the prompt's index if any is refused; nothing is computed then. A request that fails while
-        it runs has finish_reason "error" and does not disturb the others.
+        Raises InvalidRequestError naming the prompt's index if any is refused; nothing is computed then. A request that fails
+        while it runs has finish_reason "error" and does not disturb the others.
         """
         batch = _as_batch(prompts)
         params = self._per_prompt(sampling_params, len(batch))

@@ -16,7 +16,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def fields(**values: object) -> str:
-    """`key=value` pairs for the end of a message; None is left out, anything unusual is quoted so that no value forges a line."""
+    """`key=value` pairs for the end of a message; None is left out, unusual text is quoted, so that no value forges a line."""
     return " ".join(f"{key}={_quote(value)}" for key, value in values.items() if value is not None)
 
 

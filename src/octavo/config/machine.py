@@ -24,15 +24,13 @@ class Machine:
 
 
 def read_machine(root: Path = Path("/")) -> Machine:
-    """Read affinity, cgroup v1/v2 limits and free memory of this process; `root` holds proc/ and sys/ (tests point it elsewhere)."""
+    """Read affinity, cgroup v1/v2 limits and free memory of this process; `root` holds proc/ and sys/ (tests bring others)."""
     return Machine(num_cpus=_usable_cpus(root), available_bytes=_available_memory(root))
 
 
 def _usable_cpus(root: Path) -> int:
-    if hasattr(os, "sched_getaffinity"):
-        cpus = float(len(os.sched_getaffinity(0)))
-    else:
-        cpus = float(os.cpu_count() or 1)
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cpus = float(len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
     for folder in _cgroup_folders(root, "cpu"):
         quota, period = _cpu_quota(folder)
         if quota > 0 and period > 0:

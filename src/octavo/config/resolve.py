@@ -56,11 +56,12 @@ class Resolved:
         """The lines printed at start: weights, KV budget, context, compute, then the notices."""
         cache, scheduler, backend = self.config.cache, self.config.scheduler, self.config.backend
         num_tokens = self.num_blocks * cache.block_size
+        fill = num_tokens / self.max_model_len
         return [
             f"model    {self.model.architecture}, {self.model.num_layers} layers, weights {_size(self.weight_bytes)}",
             f"KV cache {_size(self.num_blocks * self.block_bytes)} ({cache.kv_cache_dtype}): {self.num_blocks} blocks of "
             f"{cache.block_size} = {num_tokens} tokens, prefix caching {'on' if cache.enable_prefix_caching else 'off'}",
-            f"context  {self.max_model_len} tokens per request; the cache holds {num_tokens / self.max_model_len:.1f} of that length",
+            f"context  {self.max_model_len} tokens per request; the cache holds {fill:.1f} of that length",
             f"step     at most {scheduler.max_num_seqs} sequences, {scheduler.max_num_batched_tokens} tokens, "
             f"{scheduler.chunked_prefill_size} of one prompt; policy {scheduler.scheduler_policy}",
             f"compute  {backend.device}, isa {backend.isa}, {backend.num_threads} threads",
@@ -71,7 +72,7 @@ class Resolved:
 def resolve(
     config: EngineConfig, model: ModelConfig, machine: Machine, kv_block_bytes: BlockBytes, *, weight_bytes: int = 0
 ) -> Resolved:
-    """Fill every None and "auto" of `config` for this model on this machine. Resolving a resolved configuration changes nothing.
+    """Fill every None and "auto" of `config` for this model on this machine. Resolving twice changes nothing.
 
     Raises ConfigError naming the flag, its value, the limit and the way out.
     """
@@ -108,7 +109,7 @@ def resolve(
 
 
 def check_options(config: EngineConfig) -> None:
-    """Check every field of every section against the type, bounds and choices it declares. Raises ConfigError naming the flag."""
+    """Check every field of every section against the type, bounds and choices it declares. Raises ConfigError."""
     for section in dataclasses.fields(config):
         values = getattr(config, section.name)
         for field in dataclasses.fields(values):
@@ -134,7 +135,7 @@ def _check_option(name: str, value: object, default: object, metadata: Any, anno
 
 
 def _fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:
-    """Neither the sequences of a step nor a prefill chunk can be more than the step's tokens: lower defaults, refuse the rest."""
+    """Neither sequences nor a prefill chunk can be more than the step's tokens: lower defaults, refuse the rest."""
     budget = scheduler.max_num_batched_tokens
     for field in dataclasses.fields(scheduler):
         value = getattr(scheduler, field.name)
@@ -164,8 +165,8 @@ def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, blo
     if override is not None:
         if budget_gib is not None and override * block_bytes > budget_gib * GIB:
             raise ConfigError(
-                f"--num-gpu-blocks-override {override} takes {override * block_bytes / GIB:.3f} GiB, more than --kv-cache-memory "
-                f"{budget_gib:g} GiB; leave one of them out",
+                f"--num-gpu-blocks-override {override} takes {override * block_bytes / GIB:.3f} GiB, more than "
+                f"--kv-cache-memory {budget_gib:g} GiB; leave one of them out",
                 param="num_gpu_blocks_override",
             )
         num_blocks, flag = override, f"--num-gpu-blocks-override {override}"
@@ -181,8 +182,8 @@ def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, blo
         )
     if num_blocks * block_bytes > free_bytes:
         raise ConfigError(
-            f"{flag} needs {_size(num_blocks * block_bytes)}, but only {_size(free_bytes)} of memory are free for the KV cache; "
-            f"lower it or leave it out for an automatic budget",
+            f"{flag} needs {_size(num_blocks * block_bytes)}, but only {_size(free_bytes)} of memory are free for the "
+            f"KV cache; lower it or leave it out for an automatic budget",
             param="kv_cache_memory" if override is None else "num_gpu_blocks_override",
         )
     return num_blocks
@@ -196,15 +197,15 @@ def _fit_context(
     if asked is None:
         if model.max_position > capacity:
             notices.append(
-                f"the context is {capacity} tokens instead of the model's {model.max_position}, because the KV cache holds no more; "
-                f"--kv-cache-memory {_gib_up(_blocks_for(model.max_position, block_size) * block_bytes)} would fit all"
+                f"the context is {capacity} tokens instead of the model's {model.max_position}, because the KV cache holds no "
+                f"more; --kv-cache-memory {_gib_up(_blocks_for(model.max_position, block_size) * block_bytes)} would fit all"
             )
         return min(model.max_position, capacity)
     if asked > capacity:
         needed = _gib_up(_blocks_for(asked, block_size) * block_bytes)
         raise ConfigError(
-            f"--max-model-len {asked} does not fit the KV cache of {_size(num_blocks * block_bytes)}, which holds {capacity} tokens; "
-            f"set --kv-cache-memory {needed} or more, or --max-model-len {capacity} or less",
+            f"--max-model-len {asked} does not fit the KV cache of {_size(num_blocks * block_bytes)}, which holds {capacity} "
+            f"tokens; set --kv-cache-memory {needed} or more, or --max-model-len {capacity} or less",
             param="kv_cache_memory",
         )
     return asked

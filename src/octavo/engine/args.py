@@ -1,4 +1,4 @@
-"""EngineArgs: every engine option in one flat record, as vLLM's users know it; the sections of EngineConfig are made from it."""
+"""EngineArgs: every engine option in one flat record, as in vLLM; the sections of EngineConfig are made from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CoreChild: one core process with the channel to it, from start to end. It is never restarted; its successor is another one."""
+"""CoreChild: one core process with the channel to it, from start to end. Its successor is another one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.wire.channel import ParentChannel, encode_start
@@ -97,20 +98,16 @@ class CoreChild:
 
     def _send_start(self, start: bytes) -> None:
         assert self._process.stdin is not None
-        try:
+        with suppress(OSError):  # it has ended already; `ready` will say so
             self._process.stdin.write(start)  # well below the size of a pipe: does not block
             self._process.stdin.close()
-        except OSError:
-            pass  # it has ended already; `ready` will say so
 
 
 def _watch(process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, exited: asyncio.Event) -> None:
     """Thread: reap the process, then tell the loop."""
     process.wait()
-    try:
+    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
         loop.call_soon_threadsafe(exited.set)
-    except RuntimeError:
-        pass  # the loop is closed: nobody waits any more
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

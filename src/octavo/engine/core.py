@@ -181,8 +181,11 @@ class EngineCore:
         return result
 
     def _execute_one_by_one(self, plan: StepPlan, error: Exception) -> StepResult:
-        """Run every share of a failed step as a step of its own. The worker may have applied any part of the plan, so each share
-        tells it everything anew; computing a position again writes the same keys and values."""
+        """Run every share of a failed step as a step of its own.
+
+        The worker may have applied any part of the plan, so each share tells it everything anew; computing a position again
+        writes the same keys and values.
+        """
         merged = StepResult(plan.step_id, [])
         if plan.removed or plan.block_copies:
             alone = StepPlan(plan.step_id, [], plan.block_copies, plan.removed)

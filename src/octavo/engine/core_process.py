@@ -49,7 +49,7 @@ class CoreLoop:
         while not self._stopping and os.getppid() == self._parent_pid:
             for message in channel.receive(0.0 if core.has_work() else HEARTBEAT_S):
                 self._handle(message)
-            # Without work (idle, or everything was just aborted) the step is empty: a heartbeat with the gauges as they are now.
+            # Without work (idle, or all was just aborted) the step is empty: a heartbeat with the gauges as they are now.
             channel.send(core.step())
 
     def _handle(self, message: ToCore) -> None:
@@ -63,7 +63,7 @@ class CoreLoop:
 
 
 def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:
-    """Run a core process to its end; returns the exit code. `make_core` is how the core is made (tests bring their own worker)."""
+    """Run a core process to its end; returns the exit code. `make_core` makes the core (tests bring their own worker)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     start = decode_start(sys.stdin.buffer.read(MAX_START_BYTES))
     _die_with_parent()
@@ -103,7 +103,7 @@ def _built(make_core: Callable[[EngineConfig], BuiltCore], config: EngineConfig,
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent ends, however it ends. Elsewhere than on Linux the loop looks itself."""
+    """Ask the kernel to kill this process when its parent ends, however it ends. Beside Linux, the loop looks itself."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

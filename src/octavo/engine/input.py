@@ -68,7 +68,7 @@ class InputProcessor:
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
         if sampling.min_tokens > max_tokens:
             raise InvalidRequestError(
-                f"min_tokens is {sampling.min_tokens}, but only {max_tokens} tokens fit after a prompt of {len(token_ids)}; lower it",
+                f"min_tokens is {sampling.min_tokens}, but at most {max_tokens} tokens fit after {len(token_ids)} prompt tokens",
                 param="min_tokens",
             )
         stop_token_ids = [] if sampling.ignore_eos else self._eos_token_ids
@@ -104,8 +104,11 @@ class InputProcessor:
     def _checked_sampling(self, sampling: SamplingParams) -> SamplingParams:
         """A private copy, with types and bounds checked: SamplingParams made in Python may hold anything."""
         try:
-            checked = msgspec.convert(msgspec.to_builtins(sampling), SamplingParams)
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+            plain = msgspec.to_builtins(sampling)
+            if isinstance(plain.get("stop"), str):
+                plain["stop"] = [plain["stop"]]  # vLLM and OpenAI take a single string, too
+            checked = msgspec.convert(plain, SamplingParams)
+        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, AttributeError) as error:
             message = str(error)
             field = message.partition("$.")[2].partition("`")[0].partition("[")[0] or None
             raise InvalidRequestError(f"sampling parameters: {message}", param=field) from None
@@ -148,8 +151,8 @@ class InputProcessor:
         limit = self._max_model_len
         if num_prompt >= limit:
             raise ContextLengthError(
-                f"the prompt has {num_prompt} tokens; with at least one completion token it must fit the context of {limit} tokens; "
-                f"shorten the prompt to {limit - 1} tokens or less, or serve with a larger --max-model-len",
+                f"the prompt has {num_prompt} tokens; with at least one completion token it must fit the context of {limit} "
+                f"tokens; shorten the prompt to {limit - 1} tokens or less, or serve with a larger --max-model-len",
                 param="prompt",
             )
         if asked is None:

@@ -1,4 +1,4 @@
-"""Ledger: every request, its state and its single outcome. Usage, metrics, logs and admission are read from here, so they agree.
+"""Ledger: every request, its state, its single outcome. Usage, metrics, logs and admission read it, so they agree.
 
 It lives where requests enter and answers leave (beside the API, not in the core process), because an outcome must also be
 written when the core dies.

@@ -52,8 +52,11 @@ class Processed:
 
 
 class OutputProcessor:
-    """Knows the text side of every live request. A choice ends here exactly once: by the core, by a stop string, by an abort, by
-    an error, or with the core itself; whatever comes later for it is dropped."""
+    """Knows the text side of every live request.
+
+    A choice ends here exactly once: by the core, by a stop string, by an abort, by an error, or with the core itself; whatever
+    comes later for it is dropped.
+    """
 
     def __init__(self, tokenizer: Tokenizer, ledger: Ledger) -> None:
         self._tokenizer = tokenizer

@@ -54,7 +54,7 @@ class RequestOutput:
     """One delivery of a request.
 
     prompt             the prompt's text; None when token ids were given
-    prompt_logprobs    one entry per prompt token, None for the first. Cumulative: in every delivery; deltas: once, with the first
+    prompt_logprobs    one entry per prompt token, None for the first; as deltas they come once, with the first tokens
     outputs            the choices (deltas: only those with news)
     num_cached_tokens  prompt tokens that were found in the prefix cache
     metrics            the request's entry in the ledger: times on the monotonic clock and counts

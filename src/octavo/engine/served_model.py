@@ -32,7 +32,7 @@ class ServedModel:
 
 
 def locate_model(config: EngineConfig, report: Report | None = None) -> EngineConfig:
-    """The configuration with loading.model replaced by a local path, fetched first if need be, and with the name it is served by.
+    """The configuration with loading.model replaced by a local path (fetched first if need be), served under its name.
 
     Raises LoadError in one line when there is no such model.
     """
@@ -44,7 +44,7 @@ def locate_model(config: EngineConfig, report: Report | None = None) -> EngineCo
 
 
 def load_served_model(config: EngineConfig) -> ServedModel:
-    """Header, tokenizer and chat template of a located model; no weight is read. Raises LoadError or ConfigError naming the file."""
+    """Header, tokenizer and chat template of a located model; no weight is read. Raises LoadError or ConfigError."""
     loading = config.loading
     path = Path(loading.model)
     model, defaults = open_config(path, loading.load_format)

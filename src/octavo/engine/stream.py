@@ -12,8 +12,8 @@ from octavo.errors import OctavoError, RequestFailedError
 class RequestStream(AsyncIterator[RequestOutput]):
     """An async iterator for one consumer. Deltas that nobody has fetched yet are joined, so a slow consumer costs one object.
 
-    Iterating raises RequestFailedError when the request failed, EngineDeadError when the core was lost. `close` aborts a request
-    that has not ended; whoever drops a stream early must call it (or use `aclose`).
+    Iterating raises RequestFailedError when the request failed, EngineDeadError when the core was lost. `close` aborts a
+    request that has not ended; whoever drops a stream early must call it (or use `aclose`).
     """
 
     def __init__(self, request_id: str, kind: OutputKind, abort: Callable[[str], None]) -> None:

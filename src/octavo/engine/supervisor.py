@@ -75,7 +75,7 @@ class Supervisor:
         return time.monotonic() - self._heard_s
 
     async def start(self, config: EngineConfig) -> CoreReady:
-        """Start the first core and wait until it serves. Raises ConfigError, LoadError or EngineDeadError; nothing is left then."""
+        """Start the first core and wait until it serves. Raises ConfigError, LoadError or EngineDeadError."""
         return (await self._launch(config))[1]
 
     def watch(self, config: EngineConfig, on_step: Callable[[StepOutputs], None], on_lost: Callable[[str], None]) -> None:

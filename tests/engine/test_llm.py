@@ -1,0 +1,147 @@
+"""LLM and LLMEngine over the real worker with a tiny random model."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import pytest
+from tests.fakes import ids, write_model
+
+from octavo import LLM, LLMEngine, SamplingParams
+from octavo.engine.args import EngineArgs
+from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.errors import ConfigError, ContextLengthError, EngineDeadError, InvalidRequestError, LoadError
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_model(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture(scope="module")
+def llm(model: str) -> LLM:
+    return LLM(model, load_format="dummy", num_gpu_blocks_override=64, max_num_seqs=8)
+
+
+def token_ids(outputs: list[RequestOutput]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+def test_generate_keeps_the_order_of_prompts_and_equals_one_at_a_time(llm: LLM) -> None:
+    prompts = [f"prompt number {index} " * (index + 1) for index in range(10)]
+    together = llm.generate(prompts, GREEDY, use_tqdm=False)
+    assert [output.prompt for output in together] == prompts
+    assert token_ids(together) == [token_ids(llm.generate(prompt, GREEDY, use_tqdm=False))[0] for prompt in prompts]
+    assert all(output.finished and output.outputs[0].finish_reason == "length" for output in together)
+    llm.llm_engine.check_integrity()
+
+
+def test_generate_takes_ids_and_one_sampling_params_per_prompt(llm: LLM) -> None:
+    params = [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in (1, 3)]
+    outputs = llm.generate([ids("abc"), {"prompt_token_ids": ids("de")}], params, use_tqdm=False)
+    assert [len(found) for found in token_ids(outputs)] == [1, 3]
+    assert token_ids(llm.generate(ids("abc"), params[0], use_tqdm=False)) == token_ids(outputs)[:1]
+
+
+def test_sampled_choices_differ_and_repeat_with_the_seed(llm: LLM) -> None:
+    sampling = SamplingParams(n=3, seed=5, max_tokens=8, ignore_eos=True)
+    first, again = (llm.generate("x", sampling, use_tqdm=False)[0].outputs for _ in range(2))
+    assert [choice.token_ids for choice in first] == [choice.token_ids for choice in again]
+    assert len({tuple(choice.token_ids) for choice in first}) == 3
+
+
+def test_logprobs_and_prompt_logprobs_have_one_entry_per_token(llm: LLM) -> None:
+    sampling = SamplingParams(temperature=0.0, max_tokens=5, ignore_eos=True, logprobs=2, prompt_logprobs=1)
+    output = llm.generate("a prompt", sampling, use_tqdm=False)[0]
+    assert output.prompt_logprobs is not None and output.prompt_logprobs[0] is None
+    chosen = [entry.token_id for entry in output.prompt_logprobs if entry is not None]
+    assert chosen == output.prompt_token_ids[1:]
+    choice = output.outputs[0]
+    assert choice.logprobs is not None and [entry.token_id for entry in choice.logprobs] == choice.token_ids
+    assert all(entry.rank == 1 and len(entry) == 2 for entry in choice.logprobs)
+    assert choice.cumulative_logprob == pytest.approx(sum(entry.logprob for entry in choice.logprobs))
+
+
+def test_chat_renders_the_template(llm: LLM) -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    (output,) = llm.chat(messages, GREEDY, use_tqdm=False)
+    assert bytes(output.prompt_token_ids).decode() == "[user]hi[assistant]"
+    assert len(llm.chat([messages, messages], GREEDY, use_tqdm=False)) == 2
+
+
+def test_a_refused_prompt_names_itself_and_leaves_nothing_behind(llm: LLM) -> None:
+    with pytest.raises(InvalidRequestError, match="prompt 1: the prompt is empty"):
+        llm.generate(["fine", ""], GREEDY, use_tqdm=False)
+    with pytest.raises(ContextLengthError):
+        llm.generate("x" * 300, GREEDY, use_tqdm=False)
+    with pytest.raises(InvalidRequestError, match="2 prompts but 1"):
+        llm.generate(["a", "b"], [GREEDY], use_tqdm=False)
+    assert not llm.llm_engine.has_unfinished_requests()
+    llm.llm_engine.check_integrity()
+    assert llm.generate([], GREEDY, use_tqdm=False) == []
+
+
+def test_defaults_come_from_the_model(llm: LLM) -> None:
+    assert llm.get_default_sampling_params() == SamplingParams(**llm.llm_engine.generation_defaults)  # type: ignore[arg-type]
+    assert llm.get_tokenizer().encode("a") == ids("a")
+
+
+def test_two_engines_in_one_process_do_not_mix(model: str, llm: LLM) -> None:
+    with LLM(model, load_format="dummy", num_gpu_blocks_override=32, block_size=32, num_threads=1) as other:
+        prompts = ["one", "two and more"]
+        for engine in (llm.llm_engine, other.llm_engine):
+            for prompt in prompts:
+                engine.add_request(prompt, prompt, GREEDY, output_kind=OutputKind.FINAL_ONLY)
+        finished: list[dict[str, list[int]]] = [{}, {}]
+        while any(engine.has_unfinished_requests() for engine in (llm.llm_engine, other.llm_engine)):
+            for found, engine in zip(finished, (llm.llm_engine, other.llm_engine), strict=True):
+                found.update({output.request_id: output.outputs[0].token_ids for output in engine.step()})
+        assert finished[0] == finished[1] and len(finished[0]) == 2
+
+
+def test_close_frees_the_engine_and_can_be_repeated(model: str) -> None:
+    llm = LLM(model, load_format="dummy", num_gpu_blocks_override=8)
+    llm.close()
+    llm.close()
+    with pytest.raises(EngineDeadError):
+        llm.generate("x", GREEDY, use_tqdm=False)
+    engine = LLM(model, load_format="dummy", num_gpu_blocks_override=8).llm_engine
+    gc.collect()
+    with pytest.raises(EngineDeadError):
+        engine.add_request("r", "x", GREEDY)
+
+
+def test_engine_streams_cumulative_outputs_and_aborts(model: str) -> None:
+    args = EngineArgs(model=model, load_format="dummy", num_gpu_blocks_override=32)
+    engine = LLMEngine.from_engine_args(args)
+    engine.add_request("a", "abc", GREEDY)
+    engine.add_request("b", "abd", GREEDY)
+    lengths = [len(output.outputs[0].token_ids) for _ in range(3) for output in engine.step() if output.request_id == "a"]
+    assert lengths == [1, 2, 3]
+    engine.abort_request("b")
+    assert engine.get_num_unfinished_requests() == 1
+    last = {output.request_id: output for output in engine.step()}
+    assert last["b"].outputs[0].finish_reason == "abort" and last["b"].finished
+    while engine.has_unfinished_requests():
+        engine.step()
+    engine.check_integrity()
+    engine.shutdown()
+
+
+def test_clear_errors_instead_of_a_model(model: str, tmp_path: Path) -> None:
+    with pytest.raises(LoadError):
+        LLM(str(tmp_path / "nothing-here.gguf"))
+    with pytest.raises(ConfigError, match="did you mean 'block_size'"):
+        LLM(model, blocksize=16)
+    with pytest.raises(ConfigError, match="neither Jinja source nor a readable file"):
+        LLM(model, load_format="dummy", chat_template="nothing-here.jinja")
+
+
+def test_a_chat_template_may_be_a_file(model: str, tmp_path: Path) -> None:
+    (tmp_path / "own.jinja").write_text("own:{{ messages[0].content }}")
+    with LLM(model, load_format="dummy", num_gpu_blocks_override=8, chat_template=str(tmp_path / "own.jinja")) as llm:
+        (output,) = llm.chat([{"role": "user", "content": "hi"}], GREEDY, use_tqdm=False)
+        assert bytes(output.prompt_token_ids).decode() == "own:hi"

@@ -1,0 +1,96 @@
+"""resolve(): defaults fit themselves, given values are honoured or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.engine.rig import MODEL
+
+from octavo.config.machine import Machine
+from octavo.config.model import ModelConfig
+from octavo.config.resolve import GIB, Resolved, resolve
+from octavo.engine.args import EngineArgs
+from octavo.errors import ConfigError
+
+BLOCK_BYTES = 2**20
+
+
+def resolved(available: int = 8 * GIB, weight_bytes: int = 0, **options: Any) -> Resolved:
+    def block_bytes(model: ModelConfig, block_size: int, dtype: str) -> int:
+        return BLOCK_BYTES * block_size // 16
+
+    config = EngineArgs.from_options(**options).create_engine_config()
+    return resolve(config, MODEL, Machine(num_cpus=3, available_bytes=available), block_bytes, weight_bytes=weight_bytes)
+
+
+def test_every_open_value_is_filled() -> None:
+    config = resolved().config
+    assert config.backend.num_threads == 3 and config.scheduler.max_model_len == MODEL.max_position
+    assert config.cache.kv_cache_dtype == "float32" and config.cache.num_gpu_blocks_override is not None
+
+
+def test_the_default_budget_is_a_quarter_of_free_memory_up_to_4_gib() -> None:
+    assert resolved(available=2 * GIB, weight_bytes=GIB).num_blocks == GIB // 4 // BLOCK_BYTES
+    assert resolved(available=64 * GIB, max_num_seqs=512, max_num_batched_tokens=512).num_blocks == 4096
+
+
+def test_the_default_budget_is_not_more_than_the_sequences_can_use() -> None:
+    assert resolved(max_num_seqs=2).num_blocks == 2 * MODEL.max_position // 16
+
+
+def test_a_given_budget_is_taken() -> None:
+    assert resolved(kv_cache_memory=0.5).num_blocks == 512
+    assert resolved(num_gpu_blocks_override=7, max_model_len=100).num_blocks == 7
+
+
+def test_the_context_shrinks_to_the_cache_with_a_notice() -> None:
+    result = resolved(num_gpu_blocks_override=4)
+    assert result.max_model_len == 64
+    assert any("64 tokens instead of the model's 256" in line and "--kv-cache-memory" in line for line in result.describe())
+
+
+def test_a_context_that_cannot_fit_is_refused_with_the_budget_it_needs() -> None:
+    with pytest.raises(ConfigError, match=r"--max-model-len 256 .* holds 64 tokens; set --kv-cache-memory 0.016 or more"):
+        resolved(num_gpu_blocks_override=4, max_model_len=256)
+    assert resolved(kv_cache_memory=0.016, max_model_len=256).max_model_len == 256
+
+
+def test_a_context_beyond_the_model_is_refused() -> None:
+    with pytest.raises(ConfigError, match="more than the model's context of 256"):
+        resolved(max_model_len=257)
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"block_size": 12}, "block_size"),
+        ({"kv_cache_memory": 100.0}, "kv_cache_memory"),
+        ({"num_gpu_blocks_override": 100_000}, "num_gpu_blocks_override"),
+        ({"num_gpu_blocks_override": 2000, "kv_cache_memory": 1.0}, "num_gpu_blocks_override"),
+        ({"kv_cache_memory": 0.001, "block_size": 32}, "kv_cache_memory"),
+        ({"max_num_batched_tokens": 100, "chunked_prefill_size": 101}, "chunked_prefill_size"),
+        ({"max_num_batched_tokens": 20, "max_num_seqs": 21}, "max_num_seqs"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_by_name(options: dict[str, Any], param: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(**options)
+    assert caught.value.param == param
+
+
+def test_defaults_are_lowered_to_the_token_budget_with_a_notice() -> None:
+    result = resolved(max_num_batched_tokens=32)
+    assert (result.config.scheduler.chunked_prefill_size, result.config.scheduler.max_num_seqs) == (32, 32)
+    assert len(result.notices) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"kv_cache_memory": 0.1234}, {"num_gpu_blocks_override": 4}])
+def test_resolving_twice_changes_nothing(options: dict[str, Any]) -> None:
+    first = resolved(**options)
+    again = resolve(first.config, MODEL, Machine(num_cpus=9, available_bytes=8 * GIB), lambda *_: first.block_bytes)
+    assert again.config == first.config
+
+
+def test_a_tiny_machine_still_gets_one_block() -> None:
+    assert resolved(available=0).max_model_len == 16

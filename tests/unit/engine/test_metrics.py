@@ -1,0 +1,56 @@
+"""Metrics and the statistics line say what the ledger says, also after a storm of aborts."""
+
+from __future__ import annotations
+
+from prometheus_client import generate_latest
+from tests.unit.engine.rig import Rig
+
+from octavo.engine.metrics import Metrics
+from octavo.engine.stats_log import StatsLog
+from octavo.sampling_params import SamplingParams
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(f"octavo:{name}", {"model_name": "m", **labels})
+
+
+def test_figures_equal_the_truth_after_an_abort_storm() -> None:
+    rig = Rig(max_num_seqs=4)
+    metrics = Metrics(rig.ledger, "m")
+    for index in range(20):
+        rig.add(f"r{index}", "prompt", SamplingParams(max_tokens=5))
+    rig.step()
+    assert value(metrics, "num_requests_running") == 4 and value(metrics, "num_requests_waiting") == 16
+    for index in range(2, 20):
+        rig.abort(f"r{index}")
+    assert value(metrics, "num_requests_running") == 2 and value(metrics, "num_requests_waiting") == 0
+    rig.run()
+    assert value(metrics, "num_requests_running") == 0 and value(metrics, "kv_cache_usage_perc") == 0
+    assert value(metrics, "request_success_total", finished_reason="abort") == 18
+    assert value(metrics, "request_success_total", finished_reason="length") == 2
+    assert value(metrics, "generation_tokens_total") == 2 * 5 + 2 * 1
+    assert value(metrics, "prompt_tokens_total") == 4 * len("prompt")
+    assert value(metrics, "time_to_first_token_seconds_count") == 4
+    assert value(metrics, "inter_token_latency_seconds_count") == 2 * 4
+    assert value(metrics, "inter_token_latency_seconds_sum") == 2 * 4 * 1.0
+    assert value(metrics, "e2e_request_latency_seconds_count") == 20
+
+
+def test_two_engines_do_not_share_a_registry() -> None:
+    first, second = Rig(), Rig()
+    metrics = [Metrics(first.ledger, "m"), Metrics(second.ledger, "m")]
+    first.add("r", "prompt")
+    first.run()
+    assert [value(m, "request_success_total", finished_reason="length") for m in metrics] == [1, 0]
+    assert b"octavo:num_requests_running" in generate_latest(metrics[1].registry)
+
+
+def test_the_statistics_line_covers_the_time_since_the_last_one() -> None:
+    rig = Rig()
+    log = StatsLog(rig.ledger, 0.0)
+    assert log.line(1.0) is None, "an idle engine is silent"
+    rig.add("r", "prompt", SamplingParams(max_tokens=4))
+    rig.run()
+    line = log.line(3.0)
+    assert line is not None and line.startswith("prompt 3.0 tokens/s, generation 2.0 tokens/s, running 0, waiting 0")
+    assert log.line(4.0) is None
