@@ -45,6 +45,7 @@ class ControlMarks:
         literals = set(literals)
         self._joined = _SEPARATOR + _SEPARATOR.join(controls) + _SEPARATOR
         self._longest = max(map(len, controls), default=0)
+        self._ends = {token[cut:] for token in controls for cut in range(1, len(token))}
         self._last_characters = {token[-1] for token in controls}
         self._unmarked_words = _STRUCTURAL_WORDS | literals
         openers = {token[0] for token in controls if not (token[0].isalnum() or token[0].isspace())}
@@ -112,7 +113,7 @@ class ControlMarks:
         if len(core) < self._longest and core in self._joined and core not in self._unmarked_words:
             return 1 if len(core) > 1 else 0
         for length in range(min(len(core), self._longest - 1), 0, -1):
-            if core[length - 1] in self._last_characters and core[:length] + _SEPARATOR in self._joined:
+            if core[length - 1] in self._last_characters and core[:length] in self._ends:
                 return 1 if length > 1 else 0
         return None
 

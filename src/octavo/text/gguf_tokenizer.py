@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from octavo.errors import LoadError
+from octavo.text.gguf_merges import TokenType, merges_from_scores
 from octavo.text.pre_tokenizers import PRE_TOKENIZER_RULES, build_pre_tokenizer
 from octavo.text.token_bytes import SPACE_MARK
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
@@ -38,17 +38,6 @@ _END_OF_TURN_TEXTS = frozenset(
     }
 )
 """Control tokens that end a generation whatever eos_token_id says; files often name only one of several."""
-
-
-class TokenType(IntEnum):
-    """`tokenizer.ggml.token_type`."""
-
-    NORMAL = 1
-    UNKNOWN = 2
-    CONTROL = 3
-    USER_DEFINED = 4
-    UNUSED = 5
-    BYTE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,28 +201,6 @@ _BUILDERS = {
     "gemma4": _build_sentencepiece,
     "t5": _build_unigram,
 }
-
-
-def merges_from_scores(tokens: list[str], types: list[int], scores: list[float]) -> list[tuple[str, str]]:
-    """All ways to join two pieces into a third, best first: what SentencePiece's BPE does by looking at scores.
-
-    User-defined pieces come before all others, in file order: SentencePiece never splits them (their stored score means
-    nothing). Control and byte tokens take no part, so no plain text can merge into one. Pairs that make the same piece are
-    ordered longest left part first, as transformers orders them.
-    """
-    normal, user_defined = int(TokenType.NORMAL), int(TokenType.USER_DEFINED)
-    pieces = {token for token, kind in zip(tokens, types, strict=True) if kind in (normal, user_defined)}
-    order = [i for i, kind in enumerate(types) if kind == user_defined]
-    order += sorted((i for i, kind in enumerate(types) if kind == normal), key=lambda i: -scores[i])
-    merges: list[tuple[str, str]] = []
-    for i in order:
-        token = tokens[i]
-        merges += [
-            (left, right)
-            for cut in range(len(token) - 1, 0, -1)
-            if (left := token[:cut]) in pieces and (right := token[cut:]) in pieces
-        ]
-    return merges
 
 
 def _mark_decoder(strips_space: bool) -> decoders.Decoder:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from octavo.errors import LoadError
-from octavo.text.gguf_tokenizer import TokenType, merges_from_scores, tokenizer_from_gguf
+from octavo.text.gguf_merges import TokenType
+from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.text.hf_tokenizer import tokenizer_from_folder
 from octavo.text.pre_tokenizers import PRE_TOKENIZER_RULES, build_pre_tokenizer
 
@@ -78,13 +79,6 @@ def test_unigram_models_cut_like_the_folder(documents: dict[str, str]) -> None:
         assert tokenizer.encode(text) == expected.encode(text)
     assert tokenizer.encode("a </s> b", parse_special=False).count(1) == 1
     assert tokenizer.decode(tokenizer.encode("hello  中 world")) == "hello 中 world"
-
-
-def test_merges_follow_scores_and_user_defined_pieces_come_first() -> None:
-    tokens = ["a", "b", "ab", "aba", "<s>", "bb", "aa"]
-    types = [1, 1, 1, 1, 3, 4, 1]
-    scores = [0.0, 0.0, -2.0, -3.0, 0.0, -1000.0, -1.0]
-    assert merges_from_scores(tokens, types, scores) == [("b", "b"), ("a", "a"), ("a", "b"), ("ab", "a")]
 
 
 def test_no_text_merges_into_a_control_token() -> None:
