@@ -35,7 +35,8 @@ class Sequence:
     fork_of            seq_id of choice 0 of the same request (n > 1): its prompt blocks are shared instead of computed again
     num_computed       tokens whose keys and values are in the cache; reset by preemption
     num_cached_prompt  prompt tokens found in the prefix cache (or shared with fork_of) when first admitted; None until then
-    next_prompt_logprob  prompt position whose logprobs are to be reported next (those of earlier ones are out); the first has none
+    next_prompt_logprob  prompt position whose logprobs are to be reported next (those of earlier ones are out); the first has
+                         none
     adapter_id         content identity (not the name) of the adapter its keys and values depend on; "" is the bare model
     first_scheduled_s  time of its first step, on the clock of arrival_s; None while it has not been in one
     """

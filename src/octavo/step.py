@@ -26,7 +26,7 @@ class NewSequence(msgspec.Struct):
     seed: int
     sampling: SamplingParams
     stop_token_ids: list[int]
-    """Ids masked while fewer than min_tokens outputs exist: the model's end-of-sequence ids (unless ignore_eos) and the request's."""
+    """Masked before min_tokens outputs exist: the model's end-of-sequence ids (unless ignore_eos) and the request's."""
 
 
 class ScheduledSequence(msgspec.Struct):
@@ -51,8 +51,8 @@ class StepPlan(msgspec.Struct):
 
     Sequences stand decodes first (num_new 1), then prefill chunks. removed are ids the worker may forget (finished, aborted,
     preempted) and is applied before anything else; an id in it may be unknown, or come again as new in the same plan.
-    block_copies are (source, target) pairs and may run in any order: targets are distinct and none is a source. A plan may have no
-    sequences.
+    block_copies are (source, target) pairs and may run in any order: targets are distinct and none is a source. A plan may have
+    no sequences.
     """
 
     step_id: int

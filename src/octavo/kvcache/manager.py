@@ -70,8 +70,8 @@ class KVCacheManager:
         self._chains: dict[int, list[bytes]] = {}
         """Root, then the digests of the leading full blocks, per sequence; made as far as they were needed."""
         self._held: dict[int, list[int]] = {}
-        """Sources of this step's block copies, per copying sequence. They keep their reference until `end_step`, so that no source
-        is the target of another copy: the copies of a step may run in any order."""
+        """Sources of this step's block copies, per copying sequence. They keep their reference until `end_step`, so that no
+        source is the target of another copy: the copies of a step may run in any order."""
         self._query_tokens = 0
         self._hit_tokens = 0
 
@@ -190,7 +190,7 @@ class KVCacheManager:
         )
 
     def check_integrity(self) -> None:
-        """Raise AssertionError, saying what is wrong, unless every reference has an owner and every free block is in the list."""
+        """Raise AssertionError, saying what is wrong, unless each reference has an owner and each free block is in the list."""
         self._pool.check_integrity()
         self._cache.check_integrity()
         owners = Counter(block_id for table in self._tables.values() for block_id in table.block_ids)

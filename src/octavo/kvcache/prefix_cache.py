@@ -1,7 +1,7 @@
 """PrefixCache: finds the block that already holds the keys and values of a given beginning of tokens.
 
-A full block is known by the SHA-256 of (digest of the block before it, its token ids); the chain starts from a root over all else
-that keys and values depend on. Equal digests therefore mean equal content, and a client can neither forge a hit on foreign
+A full block is known by the SHA-256 of (digest of the block before it, its token ids); the chain starts from a root over all
+else that keys and values depend on. Equal digests therefore mean equal content, and a client can neither forge a hit on foreign
 content nor, with a salt of its own, probe what others have asked.
 """
 

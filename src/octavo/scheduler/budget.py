@@ -5,9 +5,9 @@ from __future__ import annotations
 from octavo.sequence import Sequence
 
 PROMPT_LOGPROBS_TOKENS_PER_STEP = 64
-"""Most prompt tokens per step, all sequences together, whose sequences want prompt_logprobs. Each such token needs its whole row
-of logits (vocabulary x 4 bytes: 0.2 MB at 49,152 entries, 1 MB at 262,144) in memory at once, which this bounds to tens of MB;
-without it one 8,000-token prompt asked for gigabytes."""
+"""Most prompt tokens per step, all sequences together, whose sequences want prompt_logprobs. Each such token needs its whole
+row of logits (vocabulary x 4 bytes: 0.2 MB at 49,152 entries, 1 MB at 262,144) in memory at once, which this bounds to tens of
+MB; without it one prompt of 8,000 tokens would take gigabytes."""
 
 
 def wants_prompt_logprobs(sequence: Sequence) -> bool:
@@ -15,7 +15,7 @@ def wants_prompt_logprobs(sequence: Sequence) -> bool:
 
 
 class StepBudget:
-    """Counts down from max_num_batched_tokens (and the prompt_logprobs bound) as shares are taken; `refund` undoes one `take`."""
+    """Counts down from max_num_batched_tokens (and the prompt_logprobs bound) with each share; `refund` undoes a `take`."""
 
     __slots__ = ("_chunk_size", "logprob_tokens", "tokens")
 

@@ -9,22 +9,17 @@ from octavo.step import NewSequence, ScheduledSequence, StepPlan
 
 
 class StepDraft:
-    """Shares by seq_id, in the order they were given, with the block copies each of them needs.
+    """Shares by seq_id, in the order they were given, with the block copies each of them needs."""
 
-    reserved_blocks  blocks that the running sequences will ask for until all of them have computed every token they have and the one
-                     that follows; what is admitted beside them must leave these free (see Scheduler)
-    """
-
-    __slots__ = ("_copies", "budget", "reserved_blocks", "shares")
+    __slots__ = ("_copies", "budget", "shares")
 
     def __init__(self, budget: StepBudget) -> None:
         self.budget = budget
         self.shares: dict[int, ScheduledSequence] = {}
-        self.reserved_blocks = 0
         self._copies: dict[int, list[tuple[int, int]]] = {}
 
     def add(self, sequence: Sequence, num_new: int, growth: Growth, new: NewSequence | None, block_ids: list[int]) -> None:
-        """Give the sequence positions num_computed .. num_computed + num_new. block_ids: what the worker appends to its table."""
+        """Give the sequence num_new positions from num_computed on. block_ids: what the worker appends to its table."""
         first = sequence.num_computed
         self.budget.take(sequence, first, num_new)
         needs_sample = first + num_new == sequence.num_tokens

@@ -1,7 +1,7 @@
 """Scheduler: decides what every step computes, and what each settled step means for its sequences.
 
-There is no prefill phase and no decode phase: a sequence whose num_computed is behind its num_tokens catches up, by as many tokens
-as the step's budgets leave for it. A step goes through
+There is no prefill phase and no decode phase: a sequence whose num_computed is behind its num_tokens catches up, by as many
+tokens as the step's budgets leave for it. A step goes through
 
     schedule(now) -> StepPlan -> (the worker runs it) -> settle(plan, result, now), or fail(seq_ids, reason) if it raised
 
@@ -33,10 +33,10 @@ class Scheduler:
     Order of a step: running decodes, then running prefills, then waiting sequences. No more sequences run than a step has
     tokens, so that every running decode advances in every step and the first prefill does too.
 
-    Blocks: a running sequence that finds no free block has the policy's victim preempted: its blocks are freed, it keeps its tokens,
-    waits again and is computed again. To keep that rare, a waiting sequence is admitted only if its blocks, up to the first token
-    it generates, fit beside those that all running sequences still need for the tokens they have and one more each. With nothing
-    running it is always admitted: max_model_len fits the pool, which the constructor checks.
+    Blocks: a running sequence that finds no free block has the policy's victim preempted: its blocks are freed, it keeps its
+    tokens, waits again and is computed again. To keep that rare, a waiting sequence is admitted only if its blocks, up to the
+    first token it generates, fit beside those that all running sequences still need for the tokens they have and one more each.
+    With nothing running it is always admitted: max_model_len fits the pool, which the constructor checks.
     """
 
     def __init__(self, config: SchedulerConfig, manager: KVCacheManager, policy: Policy) -> None:
@@ -46,8 +46,8 @@ class Scheduler:
         capacity = manager.num_blocks * manager.block_size
         if config.max_model_len > capacity:
             raise ConfigError(
-                f"max_model_len is {config.max_model_len} tokens, but the KV cache holds {capacity} ({manager.num_blocks} blocks of"
-                f" {manager.block_size}): lower --max-model-len or raise --kv-cache-memory",
+                f"max_model_len is {config.max_model_len} tokens, but the KV cache holds {capacity} ({manager.num_blocks}"
+                f" blocks of {manager.block_size}): lower --max-model-len or raise --kv-cache-memory",
                 param="max_model_len",
             )
         self.max_model_len = config.max_model_len
@@ -100,25 +100,27 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Put a new sequence into the waiting queue. Raises an InvalidRequestError for one that could never run."""
-        assert sequence.seq_id not in self._sequences and sequence.state is SequenceState.WAITING, f"{sequence.seq_id} was added before"
+        is_new = sequence.seq_id not in self._sequences and sequence.state is SequenceState.WAITING
+        assert is_new, f"sequence {sequence.seq_id} was added before"
         prompt = sequence.prompt_token_ids
         if not prompt:
             raise InvalidRequestError("the prompt has no tokens", param="prompt")
         if len(prompt) >= self.max_model_len:
             raise ContextLengthError(
-                f"the prompt has {len(prompt)} tokens and no room for an answer; prompt and output together have {self.max_model_len}",
+                f"the prompt has {len(prompt)} tokens, which leaves no room for an answer: prompt and output together may have"
+                f" {self.max_model_len}",
                 param="prompt",
             )
         if min(prompt) < 0 or max(prompt) > MAX_TOKEN_ID:
-            raise InvalidRequestError("the prompt holds a number that is no token id", param="prompt", code="token_out_of_range")
+            raise InvalidRequestError("the prompt holds a number that is no token", param="prompt", code="token_out_of_range")
         self._sequences[sequence.seq_id] = sequence
         self._waiting.add(sequence)
 
     def abort(self, seq_id: int, reason: FinishReason = FinishReason.ABORT) -> bool:
         """End a sequence in whatever state it is: no update follows. False if it has ended already or was never known.
 
-        reason is STOP when the caller ends it for a stop string. A result that is still on its way is dropped; the blocks the step
-        in flight may be writing to are freed when it is settled.
+        reason is STOP when the caller ends it for a stop string. A result that is still on its way is dropped; the blocks the
+        step in flight may be writing to are freed when it is settled.
         """
         sequence = self._sequences.get(seq_id)
         if sequence is None:
@@ -212,7 +214,7 @@ class Scheduler:
             assert sequence.num_computed < sequence.num_tokens, f"sequence {seq_id} runs with nothing to compute"
 
     def _continue_running(self, draft: StepDraft) -> None:
-        """Running sequences: those one token behind (decodes) in order of admission, then those further behind in policy order."""
+        """Running sequences: those one token behind (decodes) in order of admission, then the others in policy order."""
         prefills = []
         for sequence in list(self._running.values()):
             if sequence.num_tokens - sequence.num_computed > 1:
@@ -230,10 +232,8 @@ class Scheduler:
         num_new = draft.budget.share(sequence, sequence.num_computed)
         if num_new > 0:
             growth = self._grow(sequence, num_new, draft)
-            if growth is None:
-                return
-            draft.add(sequence, num_new, growth, None, growth.new_block_ids)
-        self._reserve(sequence, draft)
+            if growth is not None:
+                draft.add(sequence, num_new, growth, None, growth.new_block_ids)
 
     def _admit_waiting(self, draft: StepDraft, now: float) -> None:
         """Waiting sequences in policy order, until one does not fit: nobody overtakes it.
@@ -241,6 +241,9 @@ class Scheduler:
         Passed over are only those that wait for their fork's parent, or for the step's prompt_logprobs tokens.
         """
         manager, waiting, budget = self._manager, self._waiting, draft.budget
+        if not waiting or len(self._running) >= self._max_seqs or budget.tokens == 0:
+            return
+        reserved = sum(self._outstanding(sequence) for sequence in self._running.values())
         index = 0
         while index < len(waiting) and len(self._running) < self._max_seqs and budget.tokens > 0:
             sequence = waiting[index]
@@ -254,18 +257,18 @@ class Scheduler:
             if num_new == 0:
                 index += 1
                 continue
-            if self._running:
-                needed = manager.cost(match, first, sequence.num_tokens + 1) + draft.reserved_blocks
-                if needed > manager.num_free:
-                    return
+            if self._running and manager.cost(match, first, sequence.num_tokens + 1) + reserved > manager.num_free:
+                return
             waiting.pop(index)
             self._admit(sequence, match, first, num_new, draft, now)
+            if sequence.state is SequenceState.RUNNING:
+                reserved += self._outstanding(sequence)
 
     def _match(self, sequence: Sequence) -> PrefixMatch | None:
         """Blocks the sequence can start from. None: it waits for its parent, which is still to compute the prompt they share.
 
-        A parent that has ended or was preempted is not waited for. A sequence that wants prompt_logprobs must compute every prompt
-        position that it has not reported yet: from the one before it come the logits.
+        A parent that has ended or was preempted is not waited for. A sequence that wants prompt_logprobs must compute every
+        prompt position that it has not reported yet: from the one before it come the logits.
         """
         if wants_prompt_logprobs(sequence):
             unreported = sequence.next_prompt_logprob < sequence.num_prompt
@@ -290,11 +293,11 @@ class Scheduler:
             return
         self._on_worker.add(sequence.seq_id)
         draft.add(sequence, num_new, growth, new_sequence(sequence), self._manager.block_ids(sequence.seq_id))
-        self._reserve(sequence, draft)
 
-    def _reserve(self, sequence: Sequence, draft: StepDraft) -> None:
+    def _outstanding(self, sequence: Sequence) -> int:
+        """Blocks a running sequence still needs for the tokens it has and the next one."""
         needed = blocks_for(sequence.num_tokens + 1, self._manager.block_size)
-        draft.reserved_blocks += max(0, needed - self._manager.num_granted(sequence.seq_id))
+        return max(0, needed - self._manager.num_granted(sequence.seq_id))
 
     def _grow(self, sequence: Sequence, num_new: int, draft: StepDraft) -> Growth | None:
         """Blocks for the next num_new tokens, preempting for them if it must. None: the sequence itself had to go."""
@@ -316,7 +319,7 @@ class Scheduler:
     def _settle_share(
         self, sequence: Sequence, share: ScheduledSequence, token: SampledToken | None, prompt_logprobs: PromptLogprobs | None
     ) -> SequenceUpdate | None:
-        """Progress and news of one sequence. Raises AssertionError for a result that cannot be; the sequence is still live then."""
+        """Progress and news of one sequence. Raises AssertionError, the sequence still live, for a result that cannot be."""
         sequence.num_computed = share.num_computed + share.num_new
         self._manager.commit(sequence)
         reported = report_prompt_logprobs(sequence, prompt_logprobs)

@@ -40,8 +40,8 @@ def update_of(sequence: Sequence) -> SequenceUpdate:
 def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> FinishReason | None:
     """Append a sampled token to the output; the reason if the sequence ends with it.
 
-    A stop token wins over a length limit reached by the same token. Up to min_tokens outputs the worker masks stop tokens, so none
-    can end the sequence there.
+    A stop token wins over a length limit reached by the same token. Up to min_tokens outputs the worker masks stop tokens, so
+    none can end the sequence there.
     """
     output = sequence.output_token_ids
     output.append(token_id)
@@ -56,15 +56,16 @@ def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> Finis
 def report_prompt_logprobs(sequence: Sequence, computed: PromptLogprobs | None) -> PromptLogprobs | None:
     """The part of `computed` that has not been reported; None if there is none.
 
-    Logits of position p give the entry of position p + 1. Prompt positions computed again after preemption come back from the worker
-    a second time and are dropped here. Raises AssertionError when the worker left a gap, or the prompt is computed and some are missing.
+    Logits of position p give the entry of position p + 1. Prompt positions computed again after preemption come back from the
+    worker a second time and are dropped here. Raises AssertionError when the worker left a gap, or the prompt is computed and
+    some are missing.
     """
     if not wants_prompt_logprobs(sequence):
         return None
     reported = None
     if computed is not None:
         num_known = sequence.next_prompt_logprob - computed.first_position
-        assert num_known >= 0, f"prompt logprobs begin at position {computed.first_position}, not {sequence.next_prompt_logprob}"
+        assert num_known >= 0, f"prompt logprobs begin at {computed.first_position}, not {sequence.next_prompt_logprob}"
         entries = computed.entries[num_known:]
         if entries:
             reported = PromptLogprobs(computed.seq_id, sequence.next_prompt_logprob, entries)

@@ -12,7 +12,7 @@ class Policy(Protocol):
     """A policy is stateless towards the scheduler: it only ranks. Every policy states its starvation bound in its docstring."""
 
     def key(self, sequence: Sequence) -> tuple[float, ...]:
-        """Rank in the waiting queue, smallest first. Must not change while the sequence waits; ties fall to the older seq_id."""
+        """Rank in the waiting queue, smallest first. Must not change while a sequence waits; ties go by seq_id."""
 
     def victim(self, running: Iterable[Sequence]) -> Sequence:
         """Which of the running sequences (at least one) is preempted when the pool has no block left."""

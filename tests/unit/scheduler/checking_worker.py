@@ -1,4 +1,4 @@
-"""FakeWorker: obeys step plans with a KV cache of plain integers, and checks at every read that the cache holds the right thing."""
+"""CheckingWorker: obeys step plans with a KV cache of plain integers, and checks at every read that it holds what it should."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Known:
     table: list[int] = field(default_factory=list)
 
 
-class FakeWorker:
+class CheckingWorker:
     """`salts` maps seq_id to cache salt, so that foreign content in a shared block is noticed, too."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
@@ -85,7 +85,8 @@ class FakeWorker:
             size = self.block_size
             written = set(table[share.num_computed // size : (share.num_computed + share.num_new - 1) // size + 1])
             for other_id, other in self.known.items():
-                assert other_id == share.seq_id or not written & set(other.table), f"{share.seq_id} writes into blocks of {other_id}"
+                shared = written & set(other.table) if other_id != share.seq_id else None
+                assert not shared, f"{share.seq_id} writes into {shared}, blocks of {other_id}"
 
     def _slot(self, known: _Known, position: int) -> int:
         return known.table[position // self.block_size] * self.block_size + position % self.block_size
@@ -127,7 +128,7 @@ def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **field
 
 
 class Rig:
-    """A scheduler with its manager and a fake worker; `step` and `finish` run them together."""
+    """A scheduler with its manager and a checking worker; `step` and `finish` run them together."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class Rig:
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1")
         self.scheduler = Scheduler(self.config, self.manager, make_policy("fcfs"))
-        self.worker = FakeWorker(num_blocks, block_size)
+        self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []
         self.plans: list[StepPlan] = []
 

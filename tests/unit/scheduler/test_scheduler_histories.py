@@ -1,0 +1,206 @@
+"""Random histories of a tiny engine: whatever happens, the books agree and every sequence gets the tokens it would get alone.
+
+The checking worker checks on its side that no step writes into a block that another sequence can see, and that every key read
+is the key of the right tokens. Here is checked that every sequence ends exactly once, that budgets hold and that all blocks
+come home.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from tests.unit.scheduler.checking_worker import EOS, Rig, make_sequence, next_token
+
+from octavo.sampling_params import SamplingParams
+from octavo.scheduler.update import SequenceUpdate
+from octavo.sequence import FinishReason, Sequence, SequenceState
+from octavo.step import StepPlan
+
+BLOCK_SIZE = 4
+MECHANISMS = (
+    "preemptions",
+    "copies",
+    "chunks",
+    "failures",
+    "aborts in flight",
+    "cache hits",
+    "forks",
+    "finished after preemption",
+)
+
+
+def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:
+    """The output the sequence has in an engine of its own: no scheduler, no cache."""
+    output: list[int] = []
+    while len(output) < sequence.max_tokens and sequence.num_prompt + len(output) < max_model_len:
+        history = sequence.prompt_token_ids + output
+        output.append(next_token(sequence.cache_salt, sequence.seed, sequence.choice, history))
+        if output[-1] in sequence.stop_token_ids:
+            break
+    return output
+
+
+class Histories(RuleBasedStateMachine):
+    """Adds, aborts, steps, failures in any order, over pools so small that preemption is common."""
+
+    seen: Counter[str]
+    """How often each mechanism ran, over all examples of one test run."""
+
+    @initialize(
+        num_blocks=st.integers(4, 12),
+        max_num_seqs=st.integers(1, 5),
+        max_num_batched_tokens=st.integers(1, 24),
+        chunk=st.integers(1, 12),
+        caching=st.booleans(),
+    )
+    def build(self, num_blocks: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int, caching: bool) -> None:
+        self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
+        self.rig = Rig(
+            num_blocks,
+            BLOCK_SIZE,
+            caching=caching,
+            max_model_len=self.max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            chunked_prefill_size=chunk,
+        )
+        self.sequences: dict[int, Sequence] = {}
+        self.ends: Counter[int] = Counter()
+        self.faulty: set[int] = set()
+        self.reported: dict[int, list[int]] = {}
+        self.prompt_positions: dict[int, list[int]] = {}
+        self.plan: StepPlan | None = None
+
+    @rule(
+        length=st.integers(1, 15),
+        stem=st.sampled_from([0, 0, 1]),
+        n=st.sampled_from([1, 1, 1, 2, 3]),
+        max_tokens=st.integers(1, 14),
+        salt=st.sampled_from(["", "", "s"]),
+        prompt_logprobs=st.sampled_from([None, None, None, 0]),
+        stops=st.booleans(),
+    )
+    def add(self, length: int, stem: int, n: int, max_tokens: int, salt: str, prompt_logprobs: int | None, stops: bool) -> None:
+        parent = len(self.sequences)
+        for choice in range(n):
+            sequence = make_sequence(
+                parent + choice,
+                [stem] * length,
+                min(max_tokens, self.max_model_len - length),
+                sampling=SamplingParams(prompt_logprobs=prompt_logprobs),
+                stop_token_ids=frozenset({EOS}) if stops else frozenset(),
+                choice=choice,
+                fork_of=parent if choice else None,
+                cache_salt=salt,
+                arrival_s=float(parent),
+            )
+            self.sequences[sequence.seq_id] = sequence
+            self.rig.add(sequence)
+
+    @precondition(lambda self: self.plan is None)
+    @rule()
+    def schedule(self) -> None:
+        before = self.rig.scheduler.stats()
+        plan = self.rig.scheduler.schedule(0.0)
+        assert (plan is not None) == self.rig.scheduler.has_work(), "with work there is always a step"
+        if plan is None:
+            return
+        self.rig.check_plan(plan)
+        self.plan = plan
+        self.seen["preemptions"] += self.rig.scheduler.stats().num_preemptions - before.num_preemptions
+        self.seen["copies"] += len(plan.block_copies)
+        self.seen["chunks"] += sum(not share.needs_sample for share in plan.sequences)
+
+    @precondition(lambda self: self.plan is not None)
+    @rule()
+    def settle(self) -> None:
+        assert self.plan is not None
+        self._take(self.rig.settle(self.plan))
+        self.plan = None
+
+    @rule()
+    def run_one_step(self) -> None:
+        if self.plan is None:
+            self.schedule()
+        if self.plan is not None:
+            self.settle()
+
+    @precondition(lambda self: self.plan is not None and self.plan.sequences)
+    @rule(data=st.data(), ran=st.booleans(), name_one=st.booleans())
+    def fail(self, data: st.DataObject, ran: bool, name_one: bool) -> None:
+        """The step raises as a whole, before or after the worker changed anything."""
+        assert self.plan is not None
+        if ran:
+            self.rig.worker.run(self.plan)
+        victims = [data.draw(st.sampled_from(self.plan.sequences)).seq_id] if name_one else []
+        self.faulty.update(victims)
+        self._take(self.rig.scheduler.fail(victims, "boom"))
+        self.plan = None
+        self.seen["failures"] += 1
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
+    def abort(self, data: st.DataObject) -> None:
+        seq_id = data.draw(st.sampled_from(sorted(self.sequences)))
+        live = self.sequences[seq_id].state is not SequenceState.FINISHED
+        assert self.rig.scheduler.abort(seq_id) == live
+        if live:
+            self.ends[seq_id] += 1
+            self.seen["aborts in flight"] += self.plan is not None
+
+    @invariant()
+    def books_agree(self) -> None:
+        if hasattr(self, "rig"):
+            self.rig.scheduler.check_integrity()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        steps = 0
+        while self.plan is not None or self.rig.scheduler.has_work():
+            self.run_one_step()
+            steps += 1
+            assert steps < 3000, "the engine makes no progress"
+        assert self.rig.manager.num_free == self.rig.manager.num_blocks, "blocks have leaked"
+        for seq_id, sequence in self.sequences.items():
+            assert self.ends[seq_id] == 1, f"sequence {seq_id} ended {self.ends[seq_id]} times"
+            expected = tokens_alone(sequence, self.max_model_len)
+            assert self.reported.get(seq_id, []) == sequence.output_token_ids
+            if sequence.finish_reason in (FinishReason.STOP, FinishReason.LENGTH):
+                assert sequence.output_token_ids == expected
+                stopped = bool(expected) and expected[-1] in sequence.stop_token_ids
+                assert sequence.finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
+                if sequence.sampling.prompt_logprobs is not None:
+                    assert self.prompt_positions.get(seq_id, []) == list(range(1, sequence.num_prompt))
+            else:
+                assert sequence.output_token_ids == expected[: len(sequence.output_token_ids)]
+            self.seen["cache hits"] += bool(sequence.num_cached_prompt) and sequence.fork_of is None
+            self.seen["forks"] += sequence.fork_of is not None and sequence.num_cached_prompt == sequence.num_prompt - 1 > 0
+            completed = sequence.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
+            self.seen["finished after preemption"] += completed and sequence.num_preemptions > 0
+
+    def _take(self, updates: list[SequenceUpdate]) -> None:
+        for update in updates:
+            assert self.ends[update.seq_id] == 0, f"sequence {update.seq_id} has news after its end"
+            assert update.finish_reason is not FinishReason.ERROR or update.seq_id in self.faulty, update.error
+            self.ends[update.seq_id] += update.finish_reason is not None
+            self.reported.setdefault(update.seq_id, []).extend(update.new_token_ids)
+            if update.prompt_logprobs is not None:
+                first = update.prompt_logprobs.first_position
+                entries = update.prompt_logprobs.entries
+                prompt = self.sequences[update.seq_id].prompt_token_ids
+                assert [entry.token_id for entry in entries] == prompt[first : first + len(entries)]
+                self.prompt_positions.setdefault(update.seq_id, []).extend(range(first, first + len(entries)))
+
+
+def test_every_history_keeps_the_books_and_the_tokens() -> None:
+    Histories.seen = Counter()
+    run_state_machine_as_test(
+        Histories,
+        settings=settings(max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+    )
+    for mechanism in MECHANISMS:
+        assert Histories.seen[mechanism] > 0, f"{mechanism} never happened: {Histories.seen}"
