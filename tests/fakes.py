@@ -1,4 +1,4 @@
-"""Fakes the engine tests share: a tokenizer whose tokens are bytes, a model folder for it, and a worker that follows a script."""
+"""Fakes the engine tests share: a tokenizer whose tokens are bytes, a model folder for it, a worker that follows a script."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ class FakeWorker:
         if script is None:
             return fake_token(token_ids, new.seed, new.choice)
         done = len(token_ids) - new.num_prompt
-        return [*script.encode(), EOS][done]
+        following: list[int] = [*script.encode(), EOS]
+        return following[done]
 
 
 def fake_token(token_ids: list[int], seed: int, choice: int) -> int:
@@ -138,7 +139,7 @@ def make_fake_core(config: EngineConfig, worker: FakeWorker | None = None) -> Bu
     """A core for `config` (loading.model is a path) around a fake worker."""
     model, _ = open_config(Path(config.loading.model), config.loading.load_format)
     resolved = resolve(config, model, MACHINE, lambda model, block_size, dtype: 1024 * block_size)
-    return BuiltCore(assemble_core(resolved.config, worker or FakeWorker(), b"fake"), resolved, b"fake")
+    return BuiltCore(assemble_core(resolved.config, worker or FakeWorker(), b"fake"), resolved, b"fake", resolved.describe())
 
 
 def _prompt(new: NewSequence) -> str:

@@ -10,6 +10,7 @@ from tests.fakes import ids, write_model
 
 from octavo import LLM, LLMEngine, SamplingParams
 from octavo.engine.args import EngineArgs
+from octavo.engine.input import Prompt
 from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.errors import ConfigError, ContextLengthError, EngineDeadError, InvalidRequestError, LoadError
 
@@ -41,7 +42,8 @@ def test_generate_keeps_the_order_of_prompts_and_equals_one_at_a_time(llm: LLM) 
 
 def test_generate_takes_ids_and_one_sampling_params_per_prompt(llm: LLM) -> None:
     params = [SamplingParams(temperature=0.0, max_tokens=count, ignore_eos=True) for count in (1, 3)]
-    outputs = llm.generate([ids("abc"), {"prompt_token_ids": ids("de")}], params, use_tqdm=False)
+    prompts: list[Prompt] = [ids("abc"), {"prompt_token_ids": ids("de")}]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
     assert [len(found) for found in token_ids(outputs)] == [1, 3]
     assert token_ids(llm.generate(ids("abc"), params[0], use_tqdm=False)) == token_ids(outputs)[:1]
 

@@ -32,4 +32,4 @@ def test_every_public_name_can_be_loaded() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Nothing"):
-        octavo.Nothing
+        _ = octavo.Nothing

@@ -7,7 +7,7 @@ to fit, with a notice; a value the user gave is honoured or refused.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,10 +52,15 @@ class Resolved:
         assert max_model_len is not None
         return max_model_len
 
-    def describe(self) -> list[str]:
-        """The lines printed at start: weights, KV budget, context, compute, then the notices."""
+    def describe(self, backend_facts: Mapping[str, str] | None = None) -> list[str]:
+        """The lines printed at start: weights, KV budget, context, compute, then the notices.
+
+        backend_facts  what the backend says of itself once it is made (the ISA it chose, its threads)
+        """
         cache, scheduler, backend = self.config.cache, self.config.scheduler, self.config.backend
         num_tokens = self.num_blocks * cache.block_size
+        planned = {"device": backend.device, "isa": backend.isa, "threads": str(backend.num_threads)}
+        facts = backend_facts if backend_facts is not None else planned
         fill = num_tokens / self.max_model_len
         return [
             f"model    {self.model.architecture}, {self.model.num_layers} layers, weights {_size(self.weight_bytes)}",
@@ -64,7 +69,7 @@ class Resolved:
             f"context  {self.max_model_len} tokens per request; the cache holds {fill:.1f} of that length",
             f"step     at most {scheduler.max_num_seqs} sequences, {scheduler.max_num_batched_tokens} tokens, "
             f"{scheduler.chunked_prefill_size} of one prompt; policy {scheduler.scheduler_policy}",
-            f"compute  {backend.device}, isa {backend.isa}, {backend.num_threads} threads",
+            "compute  " + ", ".join(f"{name} {fact}" for name, fact in facts.items()),
             *(f"note: {notice}" for notice in self.notices),
         ]
 

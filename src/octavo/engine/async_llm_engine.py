@@ -118,6 +118,8 @@ class AsyncLLMEngine:
             await supervisor.stop()
             raise
         engine = cls(model, supervisor, ready, Ledger([RequestLog()] if log_requests else []))
+        for line in ready.description:
+            _logger.info("%s", line)
         if log_stats_interval_s is not None:
             engine._log_task = asyncio.create_task(engine._log_stats(log_stats_interval_s))
         return engine

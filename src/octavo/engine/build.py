@@ -23,11 +23,12 @@ from octavo.worker.worker import Worker
 
 @dataclass(slots=True)
 class BuiltCore:
-    """A core, the resolved configuration it runs with, and the identity of its weights."""
+    """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start."""
 
     core: EngineCore
     resolved: Resolved
     weights_version: bytes
+    description: list[str]
 
 
 def build_core(config: EngineConfig) -> BuiltCore:
@@ -35,7 +36,8 @@ def build_core(config: EngineConfig) -> BuiltCore:
     checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
-    return BuiltCore(assemble_core(resolved.config, worker, checkpoint.weights_version), resolved, checkpoint.weights_version)
+    core = assemble_core(resolved.config, worker, checkpoint.weights_version)
+    return BuiltCore(core, resolved, checkpoint.weights_version, resolved.describe(worker.backend.describe()))
 
 
 def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: bytes) -> EngineCore:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from octavo.config.engine import EngineConfig
-from octavo.engine.wire.channel import ParentChannel, encode_start
+from octavo.engine.wire.channel import encode_start
 from octavo.engine.wire.messages import CoreFailed, CoreReady, StartCore, StepOutputs
+from octavo.engine.wire.parent_channel import ParentChannel
 from octavo.errors import ConfigError, EngineDeadError, LoadError, OctavoError
 
 CORE_COMMAND = (sys.executable, "-m", "octavo.engine.core_process")

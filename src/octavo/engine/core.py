@@ -20,8 +20,9 @@ from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence
 from octavo.step import ScheduledSequence, StepPlan, StepResult
 
-MAX_FAILED_STEPS = 8
-"""After this many steps in a row in which every sequence failed, the device itself is taken to be broken."""
+MAX_FAILED_STEPS = 32
+"""After this many steps in a row in which every sequence failed, the device itself is taken to be broken. So many that a client
+with a request that always fails cannot bring the core down by repeating it a few times."""
 
 _logger = get_logger(__name__)
 
@@ -59,10 +60,6 @@ class EngineCore:
         """Whether `step` has anything to do."""
         return bool(self._refused) or self._scheduler.has_work()
 
-    @property
-    def num_requests(self) -> int:
-        return len(self._requests)
-
     def add_request(self, request: Request) -> None:
         """Queue all choices of a request. One that cannot be taken gets an error output with the next step."""
         sequences: dict[int, Sequence] = {}
@@ -94,10 +91,6 @@ class EngineCore:
             if sequence is not None:
                 self._scheduler.abort(sequence.seq_id)
                 self._forget(sequence)
-
-    def abort_all(self) -> None:
-        for request_id in list(self._requests):
-            self.abort(request_id)
 
     def step(self) -> StepOutputs:
         """Compute one step; without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless."""

@@ -12,6 +12,8 @@ import signal
 import sys
 from collections.abc import Callable
 
+import msgspec
+
 from octavo.config.engine import EngineConfig
 from octavo.engine.build import BuiltCore, build_core
 from octavo.engine.core import EngineCore
@@ -65,7 +67,11 @@ class CoreLoop:
 def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:
     """Run a core process to its end; returns the exit code. `make_core` makes the core (tests bring their own worker)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    start = decode_start(sys.stdin.buffer.read(MAX_START_BYTES))
+    try:
+        start = decode_start(sys.stdin.buffer.read(MAX_START_BYTES))
+    except (msgspec.DecodeError, ValueError) as error:
+        print(f"a core process is started by an engine, which tells it what to serve on stdin ({error})", file=sys.stderr)
+        return ConfigError.exit_code
     _die_with_parent()
     setup_logging(start.log_level)
     channel = CoreChannel(start.address)
@@ -78,7 +84,7 @@ def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:
         gc.freeze()
         loop = CoreLoop(built.core, channel, start.parent_pid)
         signal.signal(signal.SIGTERM, lambda _number, _frame: loop.stop())
-        channel.send(CoreReady(built.resolved.config, built.weights_version, built.resolved.describe()))
+        channel.send(CoreReady(built.resolved.config, built.weights_version, built.description))
         loop.run()
     except OctavoError as error:
         _logger.critical("the engine core ends: %s", error)

@@ -68,7 +68,7 @@ class InputProcessor:
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
         if sampling.min_tokens > max_tokens:
             raise InvalidRequestError(
-                f"min_tokens is {sampling.min_tokens}, but at most {max_tokens} tokens fit after {len(token_ids)} prompt tokens",
+                f"min_tokens is {sampling.min_tokens}, but at most {max_tokens} fit after {len(token_ids)} prompt tokens",
                 param="min_tokens",
             )
         stop_token_ids = [] if sampling.ignore_eos else self._eos_token_ids

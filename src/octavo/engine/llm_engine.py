@@ -41,7 +41,7 @@ class LLMEngine:
         model = load_served_model(config)
         built = make_core(config)
         self.resolved_config: EngineConfig = built.resolved.config
-        self.description = built.resolved.describe()
+        self.description = built.description
         self.max_model_len = built.resolved.max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer

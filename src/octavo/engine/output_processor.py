@@ -132,9 +132,6 @@ class OutputProcessor:
             self._end_all(self._live[request_id], FinishReason.ERROR, now_s, reason)
         return request_ids
 
-    def is_live(self, request_id: str) -> bool:
-        return request_id in self._live
-
     def _take(self, live: _Live, output: TokenOutput, now_s: float, aborts: list[tuple[str, int]]) -> RequestOutput | None:
         """What one output of the core comes to; None when there is nothing to tell the owner yet."""
         if output.error is not None:

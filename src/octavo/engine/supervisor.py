@@ -14,6 +14,10 @@ from octavo.engine.wire.messages import CoreReady, Shutdown, StepOutputs, ToCore
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.log import get_logger
 
+SILENT_CHECKS = 2
+"""Checks in a row, a second apart, that must find the core silent: if this process itself was stopped for long, its first check
+comes before the messages that arrived meanwhile are read."""
+
 _logger = get_logger(__name__)
 
 
@@ -21,7 +25,6 @@ class CoreState(enum.Enum):
     STARTING = "starting"
     READY = "ready"
     RESTARTING = "restarting"
-    FAILED = "failed"
     STOPPED = "stopped"
 
 
@@ -33,7 +36,8 @@ class Patience:
     silent_s    without a word before the core counts as unhealthy, and hung_s before it is killed; both are at least
                 `steps` times the longest step seen, for one step of a large model on a slow machine may take minutes
     stop_s      per stage of stopping: asked, terminated, killed
-    backoff_s   before the first restart; doubled with each further crash up to max_backoff_s
+    backoff_s   before the first restart; doubled with each further crash up to max_backoff_s. It never gives up: what kept the
+                core from starting (memory, a file) may pass, and until then health says what it is
     stable_s    a core that served this long resets the count of crashes
     """
 
@@ -43,9 +47,8 @@ class Patience:
     steps: float = 10.0
     stop_s: float = 5.0
     backoff_s: float = 0.05
-    max_backoff_s: float = 5.0
+    max_backoff_s: float = 30.0
     stable_s: float = 60.0
-    max_crashes: int = 8
 
 
 class Supervisor:
@@ -142,21 +145,21 @@ class Supervisor:
             num_crashes = 1 if time.monotonic() - started_s > self._patience.stable_s else num_crashes + 1
             self._lose(child, cause)
             on_lost(cause)
-            while True:
-                if num_crashes >= self._patience.max_crashes:
-                    self.state = CoreState.FAILED
-                    self._cause = f": gave up after {num_crashes} crashes, the last one: {cause}"
-                    _logger.critical("the engine core is not restarted any more%s", self._cause)
-                    return
-                await asyncio.sleep(min(self._patience.max_backoff_s, self._patience.backoff_s * 2 ** (num_crashes - 1)))
-                try:
-                    child, _ = await self._launch(config)
-                    break
-                except OctavoError as error:
-                    cause = error.message
-                    num_crashes += 1
-                    _logger.error("the engine core could not be restarted: %s", cause)
+            child = await self._relaunch(config, num_crashes)
             _logger.warning("the engine core was restarted and serves again, pid %d", child.pid)
+
+    async def _relaunch(self, config: EngineConfig, num_crashes: int) -> CoreChild:
+        """Start the next core, with growing pauses, until one serves."""
+        patience = self._patience
+        while True:
+            # The exponent is bounded: 2 ** 1100 is no float.
+            await asyncio.sleep(min(patience.max_backoff_s, patience.backoff_s * 2 ** min(num_crashes - 1, 30)))
+            try:
+                return (await self._launch(config))[0]
+            except OctavoError as error:
+                num_crashes += 1
+                self._cause = f": it cannot be restarted, {error.message}"
+                _logger.error("the engine core could not be restarted: %s", error.message)
 
     def _lose(self, child: CoreChild, cause: str) -> None:
         self.state = CoreState.RESTARTING
@@ -169,6 +172,7 @@ class Supervisor:
         """Hear the core until it ends or hangs; returns the cause."""
         reader = asyncio.create_task(self._read(child, on_step), name="octavo-core-reader")
         exited = asyncio.create_task(child.exited.wait())
+        num_silent = 0
         try:
             while True:
                 await asyncio.wait({reader, exited}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
@@ -177,7 +181,8 @@ class Supervisor:
                 if reader.done():
                     return f"cannot be heard any more ({reader.exception()!r})"
                 limit_s = self._limit_s(self._patience.hung_s)
-                if self.heartbeat_age_s > limit_s:
+                num_silent = num_silent + 1 if self.heartbeat_age_s > limit_s else 0
+                if num_silent >= SILENT_CHECKS:
                     return f"was silent for more than {limit_s:.0f} s and was killed"
         finally:
             reader.cancel()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.fakes import EOS, VOCAB_SIZE, FakeWorker, byte_tokenizer
 
 from octavo.config.cache import CacheConfig
@@ -37,7 +39,7 @@ MAX_MODEL_LEN = 128
 class Rig:
     """`now_s` is the time; every step takes one second."""
 
-    def __init__(self, worker: FakeWorker | None = None, num_blocks: int = 64, **scheduler: int) -> None:
+    def __init__(self, worker: FakeWorker | None = None, num_blocks: int = 64, **scheduler: Any) -> None:
         self.now_s = 0.0
         self.worker = worker or FakeWorker()
         config = EngineConfig(

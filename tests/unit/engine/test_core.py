@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.fakes import FakeWorker, fake_text
 from tests.unit.engine.rig import Rig
 
@@ -134,3 +136,34 @@ def test_preempted_requests_give_the_same_text() -> None:
 def test_a_step_without_work_only_carries_statistics() -> None:
     message = Rig().core.step()
     assert message.outputs == [] and message.started == [] and message.stats.num_blocks == 64
+
+
+_EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(1, 40), st.integers(1, 3)),
+        st.tuples(st.just("abort"), st.integers(0, 30), st.just(0)),
+        st.tuples(st.just("step"), st.integers(1, 4), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@given(_EVENTS)
+@settings(max_examples=60, deadline=None)
+def test_any_history_of_adds_aborts_stops_and_steps_ends_every_request_once(events: list[tuple[str, int, int]]) -> None:
+    rig = Rig(num_blocks=16, max_num_seqs=5, max_num_batched_tokens=24, chunked_prefill_size=16)
+    num_added = 0
+    for kind, number, choices in events:
+        if kind == "add":
+            # "poison" fails, "e" stops many of the others at some point.
+            prompt = ("poison" if number % 9 == 0 else "") + "x" * number
+            rig.add(f"r{num_added}", prompt, SamplingParams(n=choices, seed=number, max_tokens=12, stop=["e"]))
+            num_added += 1
+        elif kind == "abort":
+            rig.abort(f"r{number}")
+        else:
+            for _ in range(number):
+                rig.step()
+    rig.run()
+    assert sum(rig.ledger.totals.finished.values()) == num_added
+    assert rig.core.stats().num_used_blocks == 0

@@ -10,7 +10,7 @@ import pytest
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.wire import channel as channel_module
-from octavo.engine.wire.channel import ChannelError, CoreChannel, ParentChannel, decode_start, encode_start
+from octavo.engine.wire.channel import ChannelError, CoreChannel, decode_start, encode_start
 from octavo.engine.wire.messages import (
     AbortChoices,
     AddRequest,
@@ -21,6 +21,7 @@ from octavo.engine.wire.messages import (
     StepOutputs,
     TokenOutput,
 )
+from octavo.engine.wire.parent_channel import ParentChannel
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.step import TokenLogprobs
