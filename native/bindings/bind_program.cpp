@@ -40,9 +40,8 @@ StepArrays check_step(const Array<int32_t, 1>& token_ids, const Array<int32_t, 1
 }
 
 // Block ids are checked up to each sequence's last position; entries beyond are never read.
-void check_cache_indices(const StepArrays& step, const KvCache& cache, int32_t vocab, int32_t rope_positions) {
+void check_cache_indices(const StepArrays& step, const KvCache& cache, int32_t rope_positions) {
   const int64_t num_slots = static_cast<int64_t>(cache.num_blocks) * cache.block_size;
-  require_range(step.token_ids, step.num_tokens, 0, vocab, "token id");
   require_range(step.positions, step.num_tokens, 0, rope_positions, "position");
   require_range(step.slots, step.num_tokens, 0, num_slots, "slot");
   for (int32_t s = 0; s < step.num_seqs; ++s) {
@@ -52,6 +51,10 @@ void check_cache_indices(const StepArrays& step, const KvCache& cache, int32_t v
     require_range(step.block_tables + static_cast<int64_t>(s) * step.max_blocks, (end + cache.block_size - 1) / cache.block_size,
                   0, cache.num_blocks, "block id");
   }
+}
+
+void check_token_ids(const StepArrays& step, int32_t limit) {
+  require_range(step.token_ids, step.num_tokens, 0, limit, "token id");
 }
 
 AttentionLayer attention_layer(int32_t layer, int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, float scale,
@@ -81,15 +84,15 @@ void bind_program(nb::module_& module) {
   nb::class_<StepArrays>(module, "StepArrays");
   module.def(
       "step_arrays",
-      [](const KvCache& cache, int32_t vocab, int32_t rope_positions, const Array<int32_t, 1>& token_ids,
+      [](const KvCache& cache, int32_t rope_positions, const Array<int32_t, 1>& token_ids,
          const Array<int32_t, 1>& positions, const Array<int32_t, 1>& slots, const Array<int32_t, 1>& query_start,
          const Array<int32_t, 1>& first_position, const Array<int32_t, 2>& block_tables, const Array<int32_t, 1>& logit_rows) {
         const StepArrays step = check_step(token_ids, positions, slots, query_start, first_position, block_tables, logit_rows);
-        check_cache_indices(step, cache, vocab, rope_positions);
+        check_cache_indices(step, cache, rope_positions);
         return step;
       },
-      "Check a step's arrays; the result points into them.", nb::keep_alive<0, 4>(), nb::keep_alive<0, 5>(),
-      nb::keep_alive<0, 6>(), nb::keep_alive<0, 7>(), nb::keep_alive<0, 8>(), nb::keep_alive<0, 9>(), nb::keep_alive<0, 10>());
+      "Check a step's arrays; the result points into them.", nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
+      nb::keep_alive<0, 5>(), nb::keep_alive<0, 6>(), nb::keep_alive<0, 7>(), nb::keep_alive<0, 8>(), nb::keep_alive<0, 9>());
   nb::class_<Program>(module, "Program", "A forward pass as instructions: a tape, or run as emitted (immediate).")
       .def_static("create", &make_program, nb::arg("pool"), nb::arg("isa"), nb::arg("cache"), nb::arg("max_tokens"),
                   nb::arg("max_logits"), nb::arg("immediate"))
@@ -97,8 +100,7 @@ void bind_program(nb::module_& module) {
           "embedding",
           [](Program& program, std::shared_ptr<const Linear> table, float scale) {
             require(table->parts.size() == 1, "embedding: the table must have one part");
-            const StepArrays& step = program.step();
-            require_range(step.token_ids, step.num_tokens, 0, table->rows, "token id");
+            check_token_ids(program.step(), table->rows);
             nb::gil_scoped_release release;
             return program.embedding(std::move(table), scale);
           },
@@ -174,7 +176,14 @@ void bind_program(nb::module_& module) {
       .def("softcap", &Program::softcap, nb::arg("x"), nb::arg("cap"), nb::call_guard<nb::gil_scoped_release>())
       .def("seal", &Program::seal, nb::arg("output"))
       .def("begin", &Program::begin, nb::arg("step"))
-      .def("run", &Program::run, nb::arg("step"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "run",
+          [](Program& program, const StepArrays& step) {
+            check_token_ids(step, program.token_limit());
+            nb::gil_scoped_release release;
+            program.run(step);
+          },
+          nb::arg("step"))
       .def(
           "read", [](nb::handle self, View view, int32_t rows) { return read_rows(nb::cast<Program&>(self), view, rows, self); },
           nb::arg("view"), nb::arg("rows"), "float32 [rows, view.cols], a view of the program's memory until the next step.")

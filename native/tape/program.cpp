@@ -44,6 +44,7 @@ View Program::embedding(std::shared_ptr<const Linear> table, float scale) {
   in.rows = RowKind::tokens;
   in.out = new_view(table->cols, in.rows);
   in.scalar = scale;
+  token_limit_ = std::min(token_limit_, table->rows);
   in.linear = std::move(table);
   const View out = in.out;
   emit(std::move(in));

@@ -59,6 +59,7 @@ class Program {
   // Replays a sealed tape.
   void run(const StepArrays& step);
 
+  int32_t token_limit() const { return token_limit_; }   // rows of the smallest embedding table
   const StepArrays& step() const { return step_; }   // no tokens before the first begin or run
 
   // Row 0 of the view's memory; rows lie `*stride` floats apart. Valid until the next run or begin.
@@ -128,6 +129,7 @@ class Program {
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;
   StepArrays step_{};
+  int32_t token_limit_ = INT32_MAX;
 };
 
 }  // namespace octavo

@@ -119,10 +119,9 @@ def _empty_result(count: int, top: int) -> SampleResult:
     )
 
 
-def _step_arrays(cache: _native.KvCache, vocab: int, max_position: int, inputs: StepInputs) -> _native.StepArrays:
+def _step_arrays(cache: _native.KvCache, max_position: int, inputs: StepInputs) -> _native.StepArrays:
     return _native.step_arrays(
         cache,
-        vocab,
         max_position,
         inputs.token_ids,
         inputs.positions,
@@ -145,7 +144,7 @@ class TapeProgram:
         program.seal(output)
 
     def run(self, inputs: StepInputs) -> F32:
-        step = _step_arrays(self._cache, self._output.cols, self._max_position, inputs)
+        step = _step_arrays(self._cache, self._max_position, inputs)
         self._program.run(step)
         return self._program.read(self._output, len(inputs.logit_rows))
 
@@ -163,8 +162,7 @@ class EagerProgram:
         self._max_position = max_position
 
     def run(self, inputs: StepInputs) -> F32:
-        # The native embedding checks token ids against its table while recording is off.
-        step = _step_arrays(self._cache, 2**31 - 1, self._max_position, inputs)
+        step = _step_arrays(self._cache, self._max_position, inputs)
         self._program.begin(step)
         output = self._model.forward(self._ops)
         return self._program.read(output, len(inputs.logit_rows))

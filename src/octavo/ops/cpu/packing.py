@@ -63,7 +63,11 @@ class Packer:
     def _append(self, weight: _native.Linear, part: StoredTensor) -> bool:
         columns = part.shape[1]
         is_blocks = part.format in BLOCK_FORMATS
-        if self._int8 and columns % _QUANT_GROUP == 0 and (not is_blocks or self._float is not None):
+        if self._int8 and not is_blocks:
+            if columns % _QUANT_GROUP:
+                raise LoadError(
+                    f"{part.source}: int8 needs a multiple of {_QUANT_GROUP} columns, {part.name} has {columns}; use --quantization none"
+                )
             data = quantise_q8_0(part.to_float32())
             return weight.append_blocks(self._pool, data, None, columns, _NATIVE_BLOCKS["q8_0"], None)
         if not is_blocks:

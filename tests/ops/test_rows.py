@@ -1,0 +1,96 @@
+"""Norms, rope, activations, sums of the native backend against the reference backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from harness import ISAS, MAX_POSITION, ROPE, cpu, float_tensor, reference, relative_error, rows_op, run, step
+
+from octavo.config.model import RopeConfig
+from octavo.ops.interface import F32, FLOAT_TOLERANCE, Backend, Ops, Tensor
+
+Op = Callable[[Ops, Tensor], Tensor]
+
+
+def both(isa: str, x: F32, make: Callable[[Backend], Op]) -> tuple[F32, F32]:
+    native, plain = cpu(isa), reference()
+    return rows_op(native, x, make(native)), rows_op(plain, x, make(plain))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("columns", "group"), [(64, 64), (48, 16), (37, 37), (192, 64)])
+def test_rms_norm_equals_reference_whole_and_by_head(isa: str, columns: int, group: int) -> None:
+    rng = np.random.default_rng(columns)
+    x, weight = rng.standard_normal((11, columns), np.float32), rng.standard_normal(group).astype(np.float32)
+
+    def make(backend: Backend) -> Op:
+        vector = backend.parameters.load_vector(float_tensor(weight), 1.0)
+        return lambda ops, t: ops.rms_norm(t, vector, 1e-6)
+
+    native, plain = both(isa, x, make)
+    assert relative_error(native, plain) < FLOAT_TOLERANCE
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", ["silu_mul", "gelu_mul"])
+def test_gated_activations_equal_reference(isa: str, name: str) -> None:
+    x = np.random.default_rng(0).standard_normal((9, 74), np.float32) * 4
+    x[0, :8] = [100.0, -100.0, 0.0, -0.0, 30.0, -30.0, 1e-30, 88.0]
+    native, plain = both(isa, x, lambda _: lambda ops, t: getattr(ops, name)(t))
+    assert relative_error(native, plain) < FLOAT_TOLERANCE
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_softcap_add_and_split_equal_reference(isa: str) -> None:
+    x = np.random.default_rng(0).standard_normal((9, 70), np.float32) * 40
+
+    def make(_: Backend) -> Op:
+        def op(ops: Ops, t: Tensor) -> Tensor:
+            left, right = ops.split(t, [35, 35])
+            return ops.add(ops.softcap(left, 30.0), right)
+
+        return op
+
+    native, plain = both(isa, x, make)
+    assert relative_error(native, plain) < FLOAT_TOLERANCE
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("rotary_dim", [16, 8])
+def test_rope_equals_reference_also_when_it_turns_part_of_a_head(isa: str, rotary_dim: int) -> None:
+    x = np.random.default_rng(0).standard_normal((40, 48), np.float32)
+    inputs = step([40], [200])
+    results = []
+    for backend in (cpu(isa), reference()):
+        table = backend.parameters.load_linear([float_tensor(x)], [None])
+        rope = backend.parameters.load_rope(RopeConfig(rotary_dim=rotary_dim, theta=500.0), MAX_POSITION)
+        results.append(run(backend, lambda ops, t=table, r=rope: ops.rope(ops.embedding(t), r, 16), inputs))
+    assert relative_error(*results) < FLOAT_TOLERANCE
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_tape_eager_and_threads_give_the_same_bytes(isa: str) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((37, 64), np.float32)
+    w_in, w_out = rng.standard_normal((128, 64), np.float32), rng.standard_normal((64, 64), np.float32)
+    norm = rng.standard_normal(64).astype(np.float32)
+    results = []
+    for threads in (1, 2, 3):
+        for eager in (False, True):
+            for quantization in ("none", "int8"):
+                backend = cpu(isa, threads, quantization=quantization)
+                weights = [backend.parameters.load_linear([float_tensor(w)], [None]) for w in (w_in, w_out)]
+                vector = backend.parameters.load_vector(float_tensor(norm))
+                rope = backend.parameters.load_rope(ROPE, MAX_POSITION)
+
+                def op(ops: Ops, t: Tensor, weights=weights, vector=vector, rope=rope) -> Tensor:  # type: ignore[no-untyped-def]
+                    h = ops.linear(ops.rms_norm(t, vector, 1e-5), weights[0])
+                    t = ops.add(t, ops.linear(ops.silu_mul(h), weights[1]))
+                    return ops.add(ops.rope(t, rope, 16), t)
+
+                results.append((quantization, rows_op(backend, x, op, eager)))
+    for kind in ("none", "int8"):
+        same = [result for quantization, result in results if quantization == kind]
+        assert all(result.tobytes() == same[0].tobytes() for result in same)
