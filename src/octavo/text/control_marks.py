@@ -19,8 +19,11 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
+
+from octavo.errors import InvalidRequestError
 
 _CANDIDATES = [*range(0xFDD0, 0xFDF0), *range(0xE000, 0xF900)]
 """Non-characters first (no text may carry them), then the private use area."""
@@ -43,9 +46,9 @@ class ControlMarks:
         """control_tokens: texts to neutralise; plain_tokens: other added tokens; literals: string constants of the template."""
         controls = sorted({token for token in control_tokens if token})
         literals = set(literals)
-        self._joined = _SEPARATOR + _SEPARATOR.join(controls) + _SEPARATOR
+        # Sorted, so that one bisection says whether a text is the inside or the end of some control token.
+        self._endings = sorted({token[cut:] for token in controls for cut in range(len(token))})
         self._longest = max(map(len, controls), default=0)
-        self._ends = {token[cut:] for token in controls for cut in range(1, len(token))}
         self._last_characters = {token[-1] for token in controls}
         self._unmarked_words = _STRUCTURAL_WORDS | literals
         openers = {token[0] for token in controls if not (token[0].isalnum() or token[0].isspace())}
@@ -57,10 +60,19 @@ class ControlMarks:
         self._pattern = re.compile("|".join([*alternatives, single]))
 
     def choose_mark(self, texts: Iterable[str]) -> str:
-        """A character, none of whose spellings (itself, JSON escape) occurs in texts."""
+        """A character, none of whose spellings (itself, JSON escape) occurs in texts.
+
+        Raises InvalidRequestError if the texts use all 6,432 candidates.
+        """
         joined = _SEPARATOR.join(texts)
         lowered = joined.lower()
-        return next(chr(code) for code in _CANDIDATES if chr(code) not in joined and f"\\u{code:04x}" not in lowered)
+        for code in _CANDIDATES:
+            if chr(code) not in joined and f"\\u{code:04x}" not in lowered:
+                return chr(code)
+        raise InvalidRequestError(
+            "the messages hold every private use character; octavo needs one of them to keep marker text apart, so remove some",
+            param="messages",
+        )
 
     def mark_data(self, value: Any, mark: str) -> Any:
         """A copy of plain JSON data with every string marked, keys included."""
@@ -110,13 +122,21 @@ class ControlMarks:
 
     def _boundary_position(self, core: str) -> int | None:
         """Where a mark goes because core begins with the end of a control token or is the inside of one; None: nowhere."""
-        if len(core) < self._longest and core in self._joined and core not in self._unmarked_words:
+        if len(core) < self._longest and core not in self._unmarked_words and self._is_inside(core):
             return 1 if len(core) > 1 else 0
         for length in range(min(len(core), self._longest - 1), 0, -1):
-            if core[length - 1] in self._last_characters and core[:length] in self._ends:
+            if core[length - 1] in self._last_characters and self._is_end(core[:length]):
                 return 1 if length > 1 else 0
         return None
 
     def _touches_control(self, text: str, controls: list[str]) -> bool:
         """Whether text holds a control token or is part of one; such a string must be marked like any other."""
-        return text in self._joined or any(token in text for token in controls)
+        return self._is_inside(text) or any(token in text for token in controls)
+
+    def _is_inside(self, text: str) -> bool:
+        at = bisect_left(self._endings, text)
+        return at < len(self._endings) and self._endings[at].startswith(text)
+
+    def _is_end(self, text: str) -> bool:
+        at = bisect_left(self._endings, text)
+        return at < len(self._endings) and self._endings[at] == text

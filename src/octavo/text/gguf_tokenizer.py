@@ -223,12 +223,13 @@ def _charsmap_normalizer(charsmap: list[int], source: str) -> normalizers.Normal
 
 def _respell_spaces(tokens: list[str]) -> list[str]:
     """Runs of spaces with SentencePiece's mark: files hold user-defined "  " with real spaces, text arrives with marks."""
-    known = set(tokens)
-    respelled = []
-    for token in tokens:
-        marked = SPACE_MARK * len(token)
-        is_run = token.startswith(" ") and not token.strip(" ") and marked not in known
-        respelled.append(marked if is_run else token)
+    runs = [i for i, token in enumerate(tokens) if token[:1] == " " and not token.strip(" ")]
+    known = set(tokens) if runs else set()
+    respelled = list(tokens)
+    for i in runs:
+        marked = SPACE_MARK * len(tokens[i])
+        if marked not in known:
+            respelled[i] = marked
     return respelled
 
 
@@ -290,9 +291,9 @@ def _array(
     value = metadata.get(key)
     if not isinstance(value, list) or not value:
         raise LoadError(f"{source}: {key} is missing or empty; the file carries no usable tokenizer, convert the model again")
-    accepted = (int, float) if kind is float else (kind,)
-    wrong = next((i for i, item in enumerate(value) if not isinstance(item, accepted)), None)
-    if wrong is not None:
+    accepted = {int, float} if kind is float else {kind}
+    if not accepted.issuperset(map(type, value)):
+        wrong = next(i for i, item in enumerate(value) if type(item) not in accepted)
         raise LoadError(f"{source}: {key}, entry {wrong} is {value[wrong]!r}; expected {kind.__name__}")
     if length is not None and len(value) != length:
         raise LoadError(f"{source}: {key} has {len(value)} entries, but tokenizer.ggml.tokens has {length}")

@@ -26,7 +26,7 @@ def _metadata(name: str, model: str, **extra: object) -> dict[str, Any]:
     pieces = dict(vocab) if isinstance(vocab, list) else vocab
     texts = [*pieces] if isinstance(vocab, list) else sorted(pieces, key=lambda text: int(pieces[text]))
     texts += [text for text in sorted(added, key=lambda text: int(added[text]["id"])) if text not in pieces]
-    types = [_kind(text, added) for text in texts]
+    types = [int(_kind(text, added)) for text in texts]
     metadata: dict[str, Any] = {
         "tokenizer.ggml.model": model,
         "tokenizer.ggml.tokens": texts,
@@ -40,7 +40,7 @@ def _metadata(name: str, model: str, **extra: object) -> dict[str, Any]:
     return metadata
 
 
-def _kind(text: str, added: dict[str, Any]) -> int:
+def _kind(text: str, added: dict[str, Any]) -> TokenType:
     if text == "<unk>":
         return TokenType.UNKNOWN
     if text in added:
