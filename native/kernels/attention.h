@@ -13,11 +13,10 @@
 // A split starts afresh and is merged into the row's total when it ends. Tiles without a visible key leave a row as it is.
 // Rows are taken kMicroRows at a time so that each loaded key and value serves several rows from registers.
 
+#include "attention_tiles.h"
 #include "kv_cache.h"
 
 constexpr int32_t kQueryRows = 24;  // rows sharing a tile of the cache: beyond this the gain is lost in noise
-constexpr int kMicroRows = kVectorRegisters >= 8 ? 6 : 2;
-constexpr int kMicroVectors = kVectorRegisters >= 32 ? 4 : 1;  // 6 x 4 sums of 32 registers, 6 x 1 of 8, 2 x 1 of 4
 
 // The rows of one call. Everything lies in AttentionArgs.scratch.
 struct AttentionRows {
@@ -46,94 +45,14 @@ int64_t attention_scratch(int32_t num_heads, int32_t num_kv_heads, int32_t head_
 }
 
 // Part of the positions start .. start + length that row r sees, relative to start; empty when begin >= end.
-inline Span seen_by(const AttentionArgs& args, int32_t t0, const AttentionRows& rows, int32_t r, int32_t start, int32_t length) {
+inline Span seen_by(const AttentionArgs& args, int32_t t0, const AttentionRows& rows, int32_t r, int32_t start,
+                    int32_t length) {
   const int32_t position = args.first_position + t0 + r / rows.group;
   const int32_t first = args.window > 0 ? larger(position - args.window + 1, 0) : 0;
   return {larger(first - start, 0), smaller(position + 1 - start, length)};
 }
 
-// ---- the two products ----
-
-// scores[r][16 v + lane] = query row r . key lane of chunk v, for kRows rows and kVecs chunks.
-template <typename Kv, int kRows, int kVecs>
-void dot_keys(const float* query, int32_t head_dim, const typename Kv::Element* const* keys, int64_t stride, float* scores) {
-  F16x sums[kRows][kVecs];
-  const typename Kv::Element* row[kVecs];
-  for (int v = 0; v < kVecs; ++v) {
-    row[v] = keys[v];
-    for (int r = 0; r < kRows; ++r) sums[r][v] = zero();
-  }
-  for (int32_t d = 0; d < head_dim; ++d) {
-    F16x k[kVecs];
-#pragma GCC unroll 8
-    for (int v = 0; v < kVecs; ++v) {
-      k[v] = Kv::load16(row[v]);
-      row[v] += stride;
-    }
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const F16x q = broadcast(query[r]);
-#pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) sums[r][v] = fma(q, k[v], sums[r][v]);
-    }
-    query += kMicroRows;
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVecs; ++v) store(scores + r * kKvTile + 16 * v, sums[r][v]);
-  }
-}
-
-// acc[r][16 v ..] += weights[r][key] * value[key][column + 16 v ..] over the keys of span, in order.
-template <typename Kv, int kRows, int kVecs>
-void add_values(const float* weights, const KvTileView<Kv>& tile, int32_t column, Span keys, float* acc, int64_t width) {
-  F16x sums[kRows][kVecs];
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVecs; ++v) sums[r][v] = load(acc + r * width + column + 16 * v);
-  }
-  for (int32_t key = keys.begin; key < keys.end;) {
-    const typename Kv::Element* value = tile.values[key / 16] + key % 16 * tile.value_stride + column;
-    const int32_t end = smaller(key / 16 * 16 + 16, keys.end);
-    for (; key < end; ++key) {
-      F16x values[kVecs];
-#pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) values[v] = Kv::load16(value + 16 * v);
-      value += tile.value_stride;
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        const F16x w = broadcast(weights[r * kKvTile + key]);
-#pragma GCC unroll 8
-        for (int v = 0; v < kVecs; ++v) sums[r][v] = fma(w, values[v], sums[r][v]);
-      }
-    }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVecs; ++v) store(acc + r * width + column + 16 * v, sums[r][v]);
-  }
-}
-
-// Calls op.run<n>(r) for consecutive runs of n rows that together are begin..end, n at most kMicroRows.
-template <typename Op>
-inline void for_row_runs(int32_t begin, int32_t end, const Op& op) {
-  for (int32_t r = begin; r < end;) {
-    const int32_t left = end - r;
-    if (kMicroRows >= 6 && left >= 6) {
-      op.template run<kMicroRows>(r);
-      r += 6;
-    } else if (kMicroRows >= 6 && left >= 4) {
-      op.template run<kMicroRows < 4 ? 1 : 4>(r);
-      r += 4;
-    } else if (kMicroRows >= 6 && left == 3) {
-      op.template run<kMicroRows < 3 ? 1 : 3>(r);
-      r += 3;
-    } else if (left >= 2) {
-      op.template run<2>(r);
-      r += 2;
-    } else {
-      op.template run<1>(r);
-      r += 1;
-    }
-  }
-}
+// ---- products over runs of rows ----
 
 template <typename Kv>
 struct ScoreRows {
@@ -145,9 +64,10 @@ struct ScoreRows {
   void run(int32_t r) const {
     const float* const query = rows.query + int64_t{r / kMicroRows} * kMicroRows * head_dim + r % kMicroRows;
     float* const scores = rows.scores + int64_t{r} * kKvTile;
+    constexpr int kVecs = micro_vectors(kRows);
     int32_t chunk = tile.chunks.begin;
-    for (; chunk + kMicroVectors <= tile.chunks.end; chunk += kMicroVectors) {
-      dot_keys<Kv, kRows, kMicroVectors>(query, head_dim, tile.keys + chunk, tile.key_stride, scores + 16 * chunk);
+    for (; chunk + kVecs <= tile.chunks.end; chunk += kVecs) {
+      dot_keys<Kv, kRows, kVecs>(query, head_dim, tile.keys + chunk, tile.key_stride, scores + 16 * chunk);
     }
     for (; chunk < tile.chunks.end; ++chunk) {
       dot_keys<Kv, kRows, 1>(query, head_dim, tile.keys + chunk, tile.key_stride, scores + 16 * chunk);
@@ -166,9 +86,10 @@ struct ValueRows {
   void add(int32_t r, Span keys) const {
     const float* const weights = rows.scores + int64_t{r} * kKvTile;
     float* const acc = rows.acc + int64_t{r} * rows.width;
+    constexpr int kVecs = micro_vectors(kRows);
     int32_t column = 0;
-    for (; column + 16 * kMicroVectors <= rows.width; column += 16 * kMicroVectors) {
-      add_values<Kv, kRows, kMicroVectors>(weights, tile, column, keys, acc, rows.width);
+    for (; column + 16 * kVecs <= rows.width; column += 16 * kVecs) {
+      add_values<Kv, kRows, kVecs>(weights, tile, column, keys, acc, rows.width);
     }
     for (; column < rows.width; column += 16) {
       add_values<Kv, kRows, 1>(weights, tile, column, keys, acc, rows.width);
@@ -310,7 +231,7 @@ AttentionRows lay_out(const AttentionArgs& args, int32_t tokens) {
   return rows;
 }
 
-// Queries by kMicroRows, and totals of nothing.
+// Queries transposed in runs of kMicroRows, and totals of nothing.
 void begin_rows(const AttentionArgs& args, int32_t t0, const AttentionRows& rows) {
   for (int32_t r = 0; r < rows.count; ++r) {
     const int64_t head = int64_t{args.kv_head} * rows.group + r % rows.group;
@@ -339,7 +260,9 @@ template <typename Kv>
 void attend(const AttentionArgs& args, int32_t t0, int32_t t1) {
   const AttentionRows rows = lay_out(args, t1 - t0);
   begin_rows(args, t0, rows);
-  const bool in_place = args.block_size % 16 == 0 && args.head_dim % 16 == 0;
+  // Without vector conversions (the portable unit) halves are widened once per tile instead of once per run of rows.
+  const bool slow_halves = kVectorRegisters < 8 && args.kv_kind != KvKind::f32;
+  const bool in_place = args.block_size % 16 == 0 && args.head_dim % 16 == 0 && !slow_halves;
   const int32_t first = args.window > 0 ? larger(args.first_position + t0 - args.window + 1, 0) : 0;
   const int32_t end = args.first_position + t1;
   clear_split(rows);
