@@ -15,6 +15,7 @@ from octavo.engine.input import Prompt
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.errors import InvalidRequestError
+from octavo.loader.progress import PullProgress
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.tokenizer import Tokenizer
@@ -33,7 +34,9 @@ class LLM:
         """Load the model (the embedded default without one). Raises ConfigError or LoadError."""
         if model is not None:
             engine_args["model"] = model
-        self.llm_engine = LLMEngine(EngineArgs.from_options(**engine_args).create_engine_config())
+        config = EngineArgs.from_options(**engine_args).create_engine_config()
+        with PullProgress() as report:
+            self.llm_engine = LLMEngine(config, report=report)
         self._num_requests = 0
         self._finalizer = weakref.finalize(self, LLMEngine.shutdown, self.llm_engine)
 

@@ -51,14 +51,15 @@ class EngineCore:
         """Live choices by request id and choice index."""
         self._not_started: dict[int, str] = {}
         """seq_id to request id of sequences that no step has touched yet."""
-        self._refused: list[TokenOutput] = []
+        self._pending: list[TokenOutput] = []
+        """Ends that the next step reports."""
         self._next_seq_id = 0
         self._num_steps = 0
         self._num_failed_steps = 0
 
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
-        return bool(self._refused) or self._scheduler.has_work()
+        return bool(self._pending) or self._scheduler.has_work()
 
     def add_request(self, request: Request) -> None:
         """Queue all choices of a request. One that cannot be taken gets an error output with the next step."""
@@ -75,7 +76,7 @@ class EngineCore:
             for sequence in sequences.values():
                 self._scheduler.abort(sequence.seq_id)
             reason = FinishReason.ERROR.value
-            self._refused.append(TokenOutput(request.request_id, 0, [], finish_reason=reason, error=_describe(error)))
+            self._pending.append(TokenOutput(request.request_id, 0, [], finish_reason=reason, error=_describe(error)))
             return
         self._requests[request.request_id] = sequences
         for sequence in sequences.values():
@@ -95,13 +96,18 @@ class EngineCore:
     def step(self) -> StepOutputs:
         """Compute one step; without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless."""
         started_s = self._clock()
-        outputs, self._refused = self._refused, []
+        outputs, self._pending = self._pending, []
         started: list[str] = []
         plan = self._scheduler.schedule(started_s)
         if plan is not None:
             if self._not_started:
                 started = self._take_started(plan)
-            result = self._execute(plan)
+            try:
+                result = self._execute(plan)
+            except BaseException:
+                # Ctrl-C, or a broken worker: leave the books in order; the sequences of the step are computed again.
+                self._pending += [self._output_of(update) for update in self._scheduler.fail((), "the step was interrupted")]
+                raise
             self._num_steps += 1
             outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
         return StepOutputs(outputs, started, self.stats(), started_s, self._clock())

@@ -167,3 +167,20 @@ def test_any_history_of_adds_aborts_stops_and_steps_ends_every_request_once(even
     rig.run()
     assert sum(rig.ledger.totals.finished.values()) == num_added
     assert rig.core.stats().num_used_blocks == 0
+
+
+def test_an_interrupted_step_is_computed_again() -> None:
+    def interrupt_once(plan: StepPlan) -> None:
+        if worker.num_steps == 3:
+            raise KeyboardInterrupt
+
+    worker = FakeWorker(before_step=interrupt_once)
+    rig = Rig(worker)
+    rig.add("r", "prompt", SamplingParams(max_tokens=8))
+    rig.add("aborted", "prompt two", SamplingParams(max_tokens=8))
+    rig.step()
+    rig.step()
+    with pytest.raises(KeyboardInterrupt):
+        rig.step()
+    rig.abort("aborted")
+    assert rig.run()["r"][-1].outputs[0].text == fake_text("prompt", 8)
