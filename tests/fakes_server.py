@@ -89,6 +89,7 @@ class FakeEngine:
         self.running: set[str] = set()
         self.aborted: list[str] = []
         self.requests: list[tuple[list[int], SamplingParams, int, str]] = []
+        self._changed = asyncio.Condition()
 
     async def generate(
         self, prompt: list[int], sampling_params: SamplingParams, request_id: str, *, priority: int = 0, cache_salt: str = ""
@@ -97,6 +98,7 @@ class FakeEngine:
         if self.fail_first is not None:
             raise self.fail_first
         self.running.add(request_id)
+        await self._tell()
         finished = False
         try:
             async for output in self._deliver(prompt, sampling_params, request_id):
@@ -106,6 +108,7 @@ class FakeEngine:
             self.running.discard(request_id)
             if not finished:
                 self.aborted.append(request_id)
+            await self._tell()
 
     async def _deliver(self, prompt: list[int], params: SamplingParams, request_id: str) -> AsyncIterator[RequestOutput]:
         script = self.tokenizer.encode(self.answer, add_special_tokens=False) + [258]
@@ -162,6 +165,15 @@ class FakeEngine:
 
     def _prompt_logprobs(self, prompt: list[int], num_top: int) -> list[PositionLogprobs | None]:
         return [None, *(self._logprobs(token_id, num_top) for token_id in prompt[1:])]
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_until_running(self, count: int) -> None:
+        """Until exactly count requests have an open iterator."""
+        async with self._changed:
+            await asyncio.wait_for(self._changed.wait_for(lambda: len(self.running) == count), 10)
 
     async def check_health(self) -> None:
         if self.is_dead:

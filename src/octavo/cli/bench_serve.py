@@ -55,7 +55,7 @@ octavo bench serve --url http://host:8000 --shared-prefix 512 --output-json run.
 def serve(url: str, api_key: str | None, model: str | None, output_json: str | None, **values: Any) -> None:
     """Send generated prompts to a server, greedy and with ignore_eos, and report what a client sees.
 
-    Prompt lengths are exact where the server has /tokenize (octavo, vLLM), else estimates; the report counts the server's usage.
+    Prompt lengths are exact where the server has /tokenize (octavo, vLLM), else estimates; the report counts real usage.
     """
     target = parse_target(url, api_key)
     workload = WorkloadSpec(
