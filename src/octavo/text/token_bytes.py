@@ -67,8 +67,8 @@ def parse_decoder(description: dict[str, Any] | None, source: str) -> DecoderRul
             replacements.append((step["pattern"]["String"], step["content"]))
         elif kind == "Strip" and step.get("content") == " " and step.get("start") in (0, 1) and step.get("stop") == 0:
             leading = "strip_one" if step["start"] == 1 else leading
-        elif kind == "Metaspace":
-            replacements.append((step["replacement"], " "))
+        elif kind == "Metaspace" and step.get("replacement") == SPACE_MARK:
+            replacements.append((SPACE_MARK, " "))
             leading = "keep" if step.get("prepend_scheme") == "never" else "strip_first_token"
         elif kind not in _IGNORED_STEPS:
             raise LoadError(

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers
 
 from octavo.errors import InvalidRequestError
-from octavo.text.token_bytes import DecoderRules, bytes_of_token, parse_decoder
+from octavo.text.token_bytes import SPACE_MARK, DecoderRules, bytes_of_token, parse_decoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,8 @@ class Tokenizer:
         if self._rules.leading_space == "strip_one" and raw.startswith(b" "):
             return raw[1:]
         if self._rules.leading_space == "strip_first_token":
-            return raw.replace(b" ", b"")
+            text = (self._text(token_id) or "").replace(SPACE_MARK, "")
+            return bytes_of_token(text, self._rules, token_id in self.added_tokens)
         return raw
 
     def token_text(self, token_id: int) -> str:
@@ -172,11 +173,13 @@ class Tokenizer:
         return b""
 
     def _compute_bytes(self, token_id: int) -> bytes:
-        added = self.added_tokens.get(token_id)
-        text: str | None = added if added is not None else self._vocabulary_text(token_id)
-        return b"" if text is None else bytes_of_token(text, self._rules, added is not None)
+        text = self._text(token_id)
+        return b"" if text is None else bytes_of_token(text, self._rules, token_id in self.added_tokens)
 
-    def _vocabulary_text(self, token_id: int) -> str | None:
+    def _text(self, token_id: int) -> str | None:
+        """The token as the vocabulary spells it."""
+        if token_id in self.added_tokens:
+            return self.added_tokens[token_id]
         if not 0 <= token_id < self.vocab_size:
             return None
         text: str | None = self._backend.id_to_token(token_id)

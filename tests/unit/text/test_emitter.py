@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from octavo.text.emitter import TextEmitter
 from octavo.text.hf_tokenizer import tokenizer_from_folder
+from octavo.text.load import load_tokenizer
 from octavo.text.tokenizer import Tokenizer
 
 ByName = Callable[[str], Tokenizer]
@@ -151,3 +153,12 @@ def test_a_continuation_keeps_its_leading_space_and_a_text_of_its_own_does_not()
 def test_special_tokens_are_left_out_unless_wanted(skip: bool) -> None:
     ids = GPT2.encode("a<|endoftext|>b")
     assert "".join(_run(GPT2, ids, skip_special_tokens=skip)[0]) == ("ab" if skip else "a<|endoftext|>b")
+
+
+def test_random_ids_of_a_real_vocabulary_stream_to_the_whole(smollm2_gguf: Path) -> None:
+    tokenizer = load_tokenizer(smollm2_gguf)
+    dice = random.Random(7)
+    for _ in range(100):
+        ids = [dice.randrange(tokenizer.vocab_size) for _ in range(50)]
+        deltas, _emitter = _run(tokenizer, ids, stop=["\n\n\n\n"])
+        assert "".join(deltas) == tokenizer.decode(ids)

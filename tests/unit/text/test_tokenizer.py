@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models
 
 from octavo.errors import InvalidRequestError
 from octavo.text.load import load_tokenizer
-from octavo.text.tokenizer import Tokenizer
+from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 ByName = Callable[[str], Tokenizer]
 SMALL_TOKENIZERS = ("gpt2_like", "qwen2_like", "llama3_like", "llama_legacy", "llama_metaspace", "gemma_like", "unigram")
@@ -141,3 +146,42 @@ def test_only_the_start_of_a_text_loses_the_sentencepiece_space(small_tokenizer:
     assert tokenizer.tokens_to_bytes(ids) == b"hello"
     assert tokenizer.tokens_to_bytes(ids, at_start=False) == b" hello"
     assert tokenizer.token_text(ids[0]).startswith(" ")
+
+
+@settings(max_examples=150, deadline=None)
+@given(ids=st.lists(st.integers(0, 11), max_size=8), scheme=st.sampled_from(["always", "first", "never"]))
+def test_metaspace_decoders_join_as_the_library_decodes(ids: list[int], scheme: str) -> None:
+    words = [
+        "\u2581",
+        "\u2581\u2581",
+        "a",
+        "\u2581b",
+        "c\u2581d",
+        "\u2581\u2581e\u2581",
+        "é",
+        "<0x41>",
+        "x y",
+        "中",
+        "<s>",
+        "\u2581f",
+    ]
+    backend = Backend(models.BPE(vocab={word: index for index, word in enumerate(words)}, merges=[]))
+    backend.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    backend.add_special_tokens(["<s>"])
+    tokenizer = Tokenizer(backend, TokenizerSpec(source="test"))
+    for skip in (True, False):
+        assert tokenizer.decode(ids, skip) == backend.decode(ids, skip_special_tokens=skip)
+
+
+def test_one_tokenizer_serves_several_threads(small_tokenizer: ByName, documents: dict[str, str]) -> None:
+    tokenizer = small_tokenizer("llama3_like")
+    text = "<|eot_id|>" + documents["mixed"][:2000]
+    jobs: list[Callable[[], list[int]]] = [
+        lambda: tokenizer.encode(text),
+        lambda: tokenizer.encode(text, parse_special=False),
+        lambda: tokenizer.encode_marked(text.replace("<|", f"<{MARK}|"), MARK),
+    ]
+    expected = [job() for job in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda index: jobs[index % 3](), range(60)))
+    assert results == [expected[index % 3] for index in range(60)]
