@@ -7,6 +7,9 @@ import logging
 import sys
 from typing import TextIO
 
+_HANDLER_NAME = "octavo"
+"""Marks our handler, so that setting up twice replaces it instead of printing twice."""
+
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.,:/%+@")
 
 
@@ -24,19 +27,14 @@ def setup_logging(level: str, stream: TextIO | None = None) -> None:
     """Print octavo's messages from `level` (debug, info, warning, error) on. Only entry points call this; a library user's own
     logging setup is left alone."""
     logger = logging.getLogger("octavo")
-    for handler in [h for h in logger.handlers if isinstance(h, _OctavoHandler)]:
-        logger.removeHandler(handler)
-    logger.addHandler(_OctavoHandler(stream if stream is not None else sys.stderr))
+    for old in [handler for handler in logger.handlers if handler.get_name() == _HANDLER_NAME]:
+        logger.removeHandler(old)
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.set_name(_HANDLER_NAME)
+    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(room)s %(message)s", datefmt="%H:%M:%S"))
+    logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
-
-
-class _OctavoHandler(logging.StreamHandler[TextIO]):
-    """Marks the handler as ours, so that setting up twice replaces it instead of printing twice."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__(stream)
-        self.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(room)s %(message)s", datefmt="%H:%M:%S"))
 
 
 class _Formatter(logging.Formatter):
