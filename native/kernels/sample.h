@@ -63,8 +63,8 @@ void apply_penalties(const SampleArgs& args, float* logits, int32_t* counts) {
     }
     float value = logits[id];
     value = scrub(value > 0.0f ? value / args.repetition : value * args.repetition);
-    value -= args.frequency * static_cast<float>(counts[id]);
     value -= counts[id] > 0 ? args.presence : 0.0f;
+    value -= args.frequency * static_cast<float>(counts[id]);
     logits[id] = scrub(value);
     counts[id] = kDone;
   }
