@@ -18,6 +18,9 @@ MAX_HEAD_BYTES = 64 * 1024
 
 HEAD_TIMEOUT_S = 20.0
 
+LINGER_S = 1.0
+"""How long a refused connection is read, and what it sends thrown away, before it is closed."""
+
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Refuses heads of more than MAX_HEAD_BYTES with 431, slow ones with 408, malformed ones with 400, in the one error shape.
@@ -29,6 +32,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_head = False
         self._head_bytes = 0
+        self._is_refused = False
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -51,7 +55,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
+        if self._is_refused:
             return
         super().data_received(data)
         if self._in_head:
@@ -68,12 +72,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, message: str, code: str) -> None:
         self._end_head()
-        if self.transport.is_closing():
+        if self._is_refused or self.transport.is_closing():
             return
+        self._is_refused = True
         body = error_body(message, "invalid_request_error", None, code)
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
-        self.transport.close()
+        # Closing now, with bytes of the client unread, would reset the connection and take the answer with it.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(LINGER_S, self.transport.close)
 
     def _start_head(self) -> None:
         self._end_head()
