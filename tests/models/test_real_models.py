@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,13 @@ TOLERANCE = 1e-4
 MAX_MODEL_LEN = 1088
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("octavo._native") is None, reason="needs the native extension")
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is gone after the test: float32 weights of a real model are a gigabyte, and tmp_path keeps three runs."""
+    yield tmp_path / "model"
+    shutil.rmtree(tmp_path / "model", ignore_errors=True)
 
 
 class Golden:
@@ -63,9 +72,9 @@ def test_gemma3_from_gguf_equals_transformers(gemma3_gguf: Path) -> None:
     check_model(gemma3_gguf, Golden("gemma3"), 20, 64)
 
 
-def test_smollm2_from_a_safetensors_folder_equals_transformers(smollm2_gguf: Path, tmp_path: Path) -> None:
-    check_model(gguf_to_folder.write(smollm2_gguf, tmp_path / "smollm2"), Golden("smollm2"), 8, 16)
+def test_smollm2_from_a_safetensors_folder_equals_transformers(smollm2_gguf: Path, scratch: Path) -> None:
+    check_model(gguf_to_folder.write(smollm2_gguf, scratch), Golden("smollm2"), 8, 16)
 
 
-def test_gemma3_from_a_safetensors_folder_equals_transformers(gemma3_gguf: Path, tmp_path: Path) -> None:
-    check_model(gguf_to_folder.write(gemma3_gguf, tmp_path / "gemma3"), Golden("gemma3"), 8, 16)
+def test_gemma3_from_a_safetensors_folder_equals_transformers(gemma3_gguf: Path, scratch: Path) -> None:
+    check_model(gguf_to_folder.write(gemma3_gguf, scratch), Golden("gemma3"), 8, 16)
