@@ -339,13 +339,14 @@ from octavo import AsyncLLMEngine, EngineArgs
 async def main():
     config = EngineArgs(model={str(model)!r}, load_format="dummy").create_engine_config()
     engine = await AsyncLLMEngine.start(config, core_command={CORE!r})
-    print(engine.core_pid, flush=True)
+    print(engine.core_pid, os.path.exists(engine._supervisor._child.channel.address[len("ipc://"):]), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    pid = int(done.stdout)
+    pid, socket_exists = int(done.stdout.split()[0]), done.stdout.split()[1]
+    assert socket_exists == "False", "a killed parent would leave its folder behind"
     asyncio.run(until(lambda: not running(pid), 5.0))
 
 

@@ -72,6 +72,7 @@ class CoreChild:
             raise _error_of(message)
         if isinstance(message, StepOutputs):
             raise EngineDeadError("the engine core spoke before it was ready")
+        self.channel.remove_folder()
         return message
 
     def kill(self) -> None:

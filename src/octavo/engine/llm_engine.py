@@ -15,6 +15,7 @@ from octavo.engine.ledger import Ledger
 from octavo.engine.output_processor import OutputProcessor
 from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.engine.served_model import Report, load_served_model, locate_model
+from octavo.engine.wire.messages import CoreStats
 from octavo.errors import EngineDeadError
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
@@ -102,6 +103,10 @@ class LLMEngine:
 
     def get_num_unfinished_requests(self) -> int:
         return self.ledger.num_live
+
+    def stats(self) -> CoreStats:
+        """Gauges now and counters since the start: running, waiting, blocks, prefix hits, preemptions, steps."""
+        return self._core.stats()
 
     def check_integrity(self) -> None:
         """Assert that every block, sequence and request is accounted for."""

@@ -64,10 +64,15 @@ class ParentChannel:
         else:
             sent.add_done_callback(_log_lost_message)
 
+    def remove_folder(self) -> None:
+        """Remove the socket's folder once the core is connected: connected sockets need no name, no second one can connect, and
+        nothing is left on the disk even if this process is killed."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def close(self) -> None:
         """Drop what is queued and remove the socket's folder. Safe to call twice."""
         self._context.destroy(linger=0)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self.remove_folder()
 
 
 def _log_lost_message(sent: asyncio.Future[Any]) -> None:
