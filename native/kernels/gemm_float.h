@@ -15,7 +15,7 @@ struct FloatFamily {
   }
 
   template <int R, int P>
-  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid) {
+  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid, bool cold) {
     const int cols = args.weight->cols;
     const uint8_t* w[P];
     for (int p = 0; p < P; ++p) {
@@ -28,8 +28,12 @@ struct FloatFamily {
       x[r] = args.x + (row + r) * args.ldx;
       for (int p = 0; p < P; ++p) acc[r][p] = zero();
     }
+    const int64_t ahead = static_cast<int64_t>(cols) * (kPanel * kBytes) * P;  // the panels that come next
     for (int k = 0; k < cols; ++k) {
       F16x weights[P];
+      if (cold) {
+        for (int p = 0; p < P; ++p) prefetch_l2(w[p] + ahead + static_cast<int64_t>(k) * kPanel * kBytes);
+      }
       for (int p = 0; p < P; ++p) weights[p] = load_weights(w[p] + static_cast<int64_t>(k) * kPanel * kBytes);
       for (int r = 0; r < R; ++r) {
         const F16x value = broadcast(x[r][k]);

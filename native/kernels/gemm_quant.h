@@ -19,28 +19,17 @@ struct QuantFamily {
   }
 
   template <int R, int P>
-  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid) {
-    const PackedMatrix& w = *args.weight;
-    const QuantRows& x = *args.quant;
-    const int groups = w.cols / kGroup;
-    const int64_t panel_bytes = static_cast<int64_t>(w.cols) * kPanel * kBits / 8;
-    const int64_t table_bytes = static_cast<int64_t>(groups) * kPanel * (w.scale_f16 ? 2 : 4);
-    const uint8_t* codes[P];
-    const uint8_t* scales[P];
-    const uint8_t* mins[P];
-    for (int p = 0; p < P; ++p) {
-      const int source = panel + (p < valid ? p : valid - 1);
-      codes[p] = static_cast<const uint8_t*>(w.data) + source * panel_bytes;
-      scales[p] = static_cast<const uint8_t*>(w.scales) + source * table_bytes;
-      if (kMins) mins[p] = static_cast<const uint8_t*>(w.mins) + source * table_bytes;
-    }
+  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid, bool cold) {
+    Sources<R, P> from;
+    from.locate(*args.weight, *args.quant, row, panel, valid);
     F16x acc[R][P];
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < P; ++p) acc[r][p] = zero();
     }
+    const int groups = args.weight->cols / kGroup;
     for (int g = 0; g < groups; ++g) {
-      group_step<R, P>(w, x, row, g, codes, scales, mins, acc);
-      for (int p = 0; p < P; ++p) codes[p] += kGroup * kPanel * kBits / 8;
+      if (cold) from.fetch_group(g, static_cast<int64_t>(args.weight->cols) * (kPanel * kBits / 8) * P);
+      from.add_group(g, acc);
     }
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < valid; ++p) store_output(args, row + r, panel + p, acc[r][p]);
@@ -48,39 +37,73 @@ struct QuantFamily {
   }
 
  private:
-  static OCTAVO_INLINE F16x load_scale(const PackedMatrix& w, const uint8_t* table, int g) {
-    return w.scale_f16 ? load_f16(reinterpret_cast<const uint16_t*>(table) + g * kPanel)
-                       : load(reinterpret_cast<const float*>(table) + g * kPanel);
-  }
-
+  // Where the operands of one tile start, and one group's step over them.
   template <int R, int P>
-  static OCTAVO_INLINE void group_step(const PackedMatrix& w, const QuantRows& x, int row, int g,
-                                       const uint8_t* const (&codes)[P], const uint8_t* const (&scales)[P],
-                                       const uint8_t* const (&mins)[P], F16x (&acc)[R][P]) {
+  struct Sources {
+    const uint8_t* codes[P];
+    const uint8_t* scales[P];
+    const uint8_t* mins[P];
     const int8_t* a[R];
-    int32_t sum[R], start[R];
-    for (int r = 0; r < R; ++r) {
-      const int64_t at = row + r;
-      a[r] = x.codes + at * x.cols + g * kGroup;
-      const int32_t* sums = x.sums + at * (x.cols / kSumGroup) + g * (kGroup / kSumGroup);
-      sum[r] = kGroup == 32 ? sums[0] + sums[1] : sums[0];
-      start[r] = -w.zero_point * sum[r];
+    const float* a_scales[R];
+    const int32_t* a_sums[R];
+    int32_t zero_point;
+    bool half_scales;
+
+    OCTAVO_INLINE void locate(const PackedMatrix& w, const QuantRows& x, int row, int panel, int valid) {
+      const int64_t panel_bytes = static_cast<int64_t>(w.cols) * kPanel * kBits / 8;
+      const int64_t table_bytes = static_cast<int64_t>(w.cols / kGroup) * kPanel * (w.scale_f16 ? 2 : 4);
+      for (int p = 0; p < P; ++p) {
+        const int source = panel + (p < valid ? p : valid - 1);
+        codes[p] = static_cast<const uint8_t*>(w.data) + source * panel_bytes;
+        scales[p] = static_cast<const uint8_t*>(w.scales) + source * table_bytes;
+        mins[p] = kMins ? static_cast<const uint8_t*>(w.mins) + source * table_bytes : nullptr;
+      }
+      for (int64_t r = 0; r < R; ++r) {
+        a[r] = x.codes + (row + r) * x.cols;
+        a_scales[r] = x.scales + (row + r) * (x.cols / kActGroup);
+        a_sums[r] = x.sums + (row + r) * (x.cols / kSumGroup);
+      }
+      zero_point = w.zero_point;
+      half_scales = w.scale_f16 != 0;
     }
-    I16x dot[R][P];
-    dot_rows<kBits, kGroup / 4, R, P>(codes, a, start, dot);
-    F16x scale_a[R];
-    for (int r = 0; r < R; ++r) scale_a[r] = broadcast(x.scales[(row + r) * static_cast<int64_t>(x.cols / kActGroup) + g * kGroup / kActGroup]);
-    for (int p = 0; p < P; ++p) {
-      const F16x scale_w = load_scale(w, scales[p], g);
-      for (int r = 0; r < R; ++r) acc[r][p] = fma_exact(to_f32(dot[r][p]), mul(scale_w, scale_a[r]), acc[r][p]);
-      if (kMins) {
-        const F16x min_w = load_scale(w, mins[p], g);
+
+    // Asks for the codes that lie `ahead` bytes further on, in the panels that come next. Reading past the end is harmless.
+    OCTAVO_INLINE void fetch_group(int g, int64_t ahead) const {
+      constexpr int kGroupBytes = kGroup * kPanel * kBits / 8;
+      for (int p = 0; p < P; ++p) {
+        for (int at = 0; at < kGroupBytes; at += 64) prefetch_l2(codes[p] + static_cast<int64_t>(g) * kGroupBytes + ahead + at);
+      }
+    }
+
+    OCTAVO_INLINE F16x load_scale(const uint8_t* table, int g) const {
+      return half_scales ? load_f16(reinterpret_cast<const uint16_t*>(table) + g * kPanel)
+                         : load(reinterpret_cast<const float*>(table) + g * kPanel);
+    }
+
+    OCTAVO_INLINE void add_group(int g, F16x (&acc)[R][P]) const {
+      const uint8_t* group_codes[P];
+      const int8_t* group_a[R];
+      int32_t sum[R], start[R];
+      for (int p = 0; p < P; ++p) group_codes[p] = codes[p] + static_cast<int64_t>(g) * (kGroup * kPanel * kBits / 8);
+      for (int r = 0; r < R; ++r) {
+        group_a[r] = a[r] + g * kGroup;
+        sum[r] = kGroup == 32 ? a_sums[r][2 * g] + a_sums[r][2 * g + 1] : a_sums[r][g];
+        start[r] = -zero_point * sum[r];
+      }
+      I16x dot[R][P];
+      dot_rows<kBits, kGroup / 4, R, P>(group_codes, group_a, start, dot);
+      for (int p = 0; p < P; ++p) {
+        const F16x scale_w = load_scale(scales[p], g);
+        F16x min_w;
+        if constexpr (kMins) min_w = load_scale(mins[p], g);
         for (int r = 0; r < R; ++r) {
-          acc[r][p] = fma_exact(min_w, mul(scale_a[r], to_f32(broadcast_i32(sum[r]))), acc[r][p]);
+          const F16x scale_a = broadcast(a_scales[r][g * kGroup / kActGroup]);
+          acc[r][p] = fma_exact(to_f32(dot[r][p]), mul(scale_w, scale_a), acc[r][p]);
+          if constexpr (kMins) acc[r][p] = fma_exact(min_w, mul(scale_a, to_f32(broadcast_i32(sum[r]))), acc[r][p]);
         }
       }
     }
-  }
+  };
 };
 
 template <int kBits, int kGroup, bool kMins>

@@ -12,6 +12,7 @@ constexpr int kChunk = 4;
 struct TileRange {
   int32_t row_begin, row_end;
   int32_t panel_begin, panel_end;
+  bool cold;  // these tiles are the first to touch the panels: fetch the next ones from memory meanwhile
 };
 
 // Adds the bias, then the residual, each in a rounding of its own, and stores one row of one panel.
@@ -37,7 +38,7 @@ void run_tiles(const GemmArgs& args, const TileRange& range) {
   for (int panel = range.panel_begin; panel < range.panel_end; panel += P) {
     const int left = range.panel_end - panel;
     for (int row = range.row_begin; row < range.row_end; row += R) {
-      Family::template tile<R, P>(args, row, panel, left < P ? left : P);
+      Family::template tile<R, P>(args, row, panel, left < P ? left : P, range.cold && row == range.row_begin);
     }
   }
 }
@@ -61,8 +62,8 @@ void run_gemm(const GemmArgs& args, int row_block) {
     const int full_end = block_end - (block_end - row) % Family::kMaxRows;
     for (int panel = args.panel_begin; panel < args.panel_end; panel += kChunk) {
       const int chunk_end = panel + kChunk < args.panel_end ? panel + kChunk : args.panel_end;
-      run_tiles<Family, Family::kMaxRows>(args, {row, full_end, panel, chunk_end});
-      run_rest<Family, Family::kMaxRows - 1>(args, {full_end, block_end, panel, chunk_end});
+      run_tiles<Family, Family::kMaxRows>(args, {row, full_end, panel, chunk_end, true});
+      run_rest<Family, Family::kMaxRows - 1>(args, {full_end, block_end, panel, chunk_end, full_end == row});
     }
   }
 }

@@ -165,6 +165,9 @@ OCTAVO_INLINE int32_t reduce_add_i32(I16x a) {
 OCTAVO_INLINE void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
+OCTAVO_INLINE void prefetch_l2(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1);
+}
 
 // ---- GEMM tiles: rows per full tile, panels beside each other in a tile of that many rows ----
 // 32 registers: up to 24 float accumulators; int8 keeps 12 int32 and 12 float32 accumulators.
@@ -174,7 +177,7 @@ constexpr int float_panels(int rows) {
   return rows <= 6 ? 4 : 2;
 }
 constexpr int quant_panels(int rows) {
-  return rows <= 2 ? 4 : 2;
+  return rows <= 5 ? 1 : 2;
 }
 
 // ---- int8 products (see gemm_quant.h): out = start + sum over 4 * kSteps columns of code * a, exact ----

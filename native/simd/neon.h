@@ -182,7 +182,10 @@ OCTAVO_INLINE int32_t reduce_add_i32(I16x x) {
 }
 
 OCTAVO_INLINE void prefetch(const void* p) {
-  __builtin_prefetch(p);
+  __builtin_prefetch(p, 0, 3);
+}
+OCTAVO_INLINE void prefetch_l2(const void* p) {
+  __builtin_prefetch(p, 0, 2);
 }
 
 // ---- GEMM tiles: rows per full tile, panels beside each other in a tile of that many rows ----

@@ -13,7 +13,7 @@
 // Convert   to_f32; round_i32 to nearest even, for |x| < 2^22; as_i32, as_f32 keep the bits.
 // Masks     less, less_equal, equal; select(m, yes, no); mask_bits has bit i set where lane i is true.
 // Lanes     reduce_add, reduce_max: halves 8, 4, 2, 1, so every ISA rounds alike; reduce_add_i32.
-// Memory hint   prefetch(p).
+// Fetch     prefetch(p) asks for p's line in the L1 cache, prefetch_l2(p) in L2; any address will do.
 // dot_rows  the int8 products of one group of columns, for gemm_quant.h.
 // Tiles     kFloatMaxRows, kQuantMaxRows, float_panels, quant_panels: the shapes that fit the registers.
 #pragma once
