@@ -67,10 +67,10 @@ struct ScoreRows {
     constexpr int kVecs = micro_vectors(kRows);
     int32_t chunk = tile.chunks.begin;
     for (; chunk + kVecs <= tile.chunks.end; chunk += kVecs) {
-      dot_keys<Kv, kRows, kVecs>(query, head_dim, tile.keys + chunk, tile.key_stride, scores + 16 * chunk);
+      dot_keys<Kv, kRows, kVecs>(query, head_dim, tile, chunk, scores + 16 * chunk);
     }
     for (; chunk < tile.chunks.end; ++chunk) {
-      dot_keys<Kv, kRows, 1>(query, head_dim, tile.keys + chunk, tile.key_stride, scores + 16 * chunk);
+      dot_keys<Kv, kRows, 1>(query, head_dim, tile, chunk, scores + 16 * chunk);
     }
   }
 };
@@ -272,7 +272,7 @@ void attend(const AttentionArgs& args, int32_t t0, int32_t t1) {
     if (in_place) {
       KvTileView<Kv> tile;
       tile.chunks = chunks;
-      view_in_place(args, start, tile);
+      view_in_place(args, start, end - 1, tile);
       attend_tile(args, t0, rows, start, tile);
     } else {
       KvTileView<KvF32> tile;

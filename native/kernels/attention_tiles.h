@@ -8,6 +8,10 @@
 
 constexpr int kMicroRows = kVectorRegisters >= 8 ? 6 : 2;
 
+// Runs of at most this many rows (decoding) wait for memory: while they read keys, the values of the same chunk are fetched,
+// and while they read values, the keys of the next tile. 1.8x at 8,000 positions of a 33 MB float16 cache, nothing lost in L3.
+constexpr int kPrefetchRows = 4;
+
 // Vectors per row so that the sums fill at most three quarters of the registers: 6 x 4 of 32; 6 x 1, 3 x 2 or 1 x 4 of 8.
 constexpr int micro_vectors(int rows) {
   return 16 * rows <= 3 * kVectorRegisters ? 4 : 8 * rows <= 3 * kVectorRegisters ? 2 : 1;
@@ -16,13 +20,13 @@ constexpr int micro_vectors(int rows) {
 // scores[r][16 v + lane] = query row r . key lane of chunk v, for kRows rows and kVecs chunks.
 // Not inlined: its registers are then allocated for this loop alone (1.4x for three rows of float16 on AVX2).
 template <typename Kv, int kRows, int kVecs>
-__attribute__((noinline)) void dot_keys(const float* query, int32_t head_dim, const typename Kv::Element* const* keys,
-                                        int64_t stride, float* scores) {
+__attribute__((noinline)) void dot_keys(const float* query, int32_t head_dim, const KvTileView<Kv>& tile, int32_t chunk,
+                                        float* scores) {
   F16x sums[kRows][kVecs];
   const typename Kv::Element* row[kVecs];
 #pragma GCC unroll 8
   for (int v = 0; v < kVecs; ++v) {
-    row[v] = keys[v];
+    row[v] = tile.keys[chunk + v];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) sums[r][v] = zero();
   }
@@ -31,7 +35,8 @@ __attribute__((noinline)) void dot_keys(const float* query, int32_t head_dim, co
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) {
       k[v] = Kv::load16(row[v]);
-      row[v] += stride;
+      row[v] += tile.key_stride;
+      if (kRows <= kPrefetchRows) prefetch(tile.values[chunk + v] + int64_t{16} * d);
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -66,6 +71,12 @@ __attribute__((noinline)) void add_values(const float* weights, const KvTileView
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) values[v] = Kv::load16(value + 16 * v);
       value += tile.value_stride;
+      if (kRows <= kPrefetchRows) {
+        const typename Kv::Element* const next = tile.next_keys[key / 16];
+        const int64_t d = key % 16 * (tile.value_stride / 16) + column / 16;
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) prefetch(next + (d + v) * tile.key_stride);
+      }
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const F16x w = broadcast(weights[r * kKvTile + key]);

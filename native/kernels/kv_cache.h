@@ -54,6 +54,7 @@ template <typename Kv>
 struct KvTileView {
   const typename Kv::Element* keys[kChunks];
   const typename Kv::Element* values[kChunks];
+  const typename Kv::Element* next_keys[kChunks];  // of the tile to come, a hint; any address
   int64_t key_stride, value_stride;
   Span chunks;  // those with a position that some row sees; the others have no address
 };
@@ -93,9 +94,9 @@ void pack_positions(const AttentionArgs& args, int32_t start, Span positions, co
   }
 }
 
-// The tile's chunks in place: each lies within one block.
+// The tile's chunks in place: each lies within one block. last: the last position that may be read.
 template <typename Kv>
-void view_in_place(const AttentionArgs& args, int32_t start, KvTileView<Kv>& tile) {
+void view_in_place(const AttentionArgs& args, int32_t start, int32_t last, KvTileView<Kv>& tile) {
   using Element = typename Kv::Element;
   const int64_t dim = args.head_dim;
   for (int32_t chunk = tile.chunks.begin; chunk < tile.chunks.end; ++chunk) {
@@ -105,6 +106,10 @@ void view_in_place(const AttentionArgs& args, int32_t start, KvTileView<Kv>& til
     const int64_t offset = position % args.block_size;
     tile.keys[chunk] = static_cast<const Element*>(args.k_cache) + base + offset;
     tile.values[chunk] = static_cast<const Element*>(args.v_cache) + base + offset * dim;
+    const int32_t next = smaller(position + kKvTile, last);
+    const int64_t next_block = args.block_table[next / args.block_size];
+    tile.next_keys[chunk] = static_cast<const Element*>(args.k_cache) +
+                            (next_block * args.num_kv_heads + args.kv_head) * args.block_size * dim + next % args.block_size;
   }
   tile.key_stride = args.block_size;
   tile.value_stride = dim;
@@ -114,6 +119,7 @@ inline void view_packed(const PackedTile& packed, KvTileView<KvF32>& tile) {
   for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
     tile.keys[chunk] = packed.keys + 16 * chunk;
     tile.values[chunk] = packed.values + int64_t{16} * chunk * packed.width;
+    tile.next_keys[chunk] = packed.keys + 16 * chunk;
   }
   tile.key_stride = kKvTile;
   tile.value_stride = packed.width;
