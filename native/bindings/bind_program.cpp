@@ -74,10 +74,13 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> read_rows(Program& program, View view
 }  // namespace
 
 void bind_program(nb::module_& module) {
-  nb::class_<View>(module, "View").def_ro("cols", &View::cols).def("slice", [](const View& view, int32_t first, int32_t cols) {
-    require(first >= 0 && cols > 0 && first + cols <= view.cols, "slice outside the view");
-    return View{view.buffer, view.column + first, cols};
-  });
+  nb::class_<View>(module, "View").def_ro("cols", &View::cols).def(
+      "slice",
+      [](const View& view, int32_t first, int32_t cols) {
+        require(first >= 0 && cols > 0 && first + cols <= view.cols, "slice outside the view");
+        return View{view.buffer, view.column + first, cols};
+      },
+      nb::arg("first"), nb::arg("cols"));
   nb::class_<AttentionLayer>(module, "AttentionLayer");
   module.def("attention_layer", &attention_layer, nb::arg("layer"), nb::arg("num_heads"), nb::arg("num_kv_heads"),
              nb::arg("head_dim"), nb::arg("scale"), nb::arg("window"), nb::arg("softcap"));
@@ -91,6 +94,8 @@ void bind_program(nb::module_& module) {
         check_cache_indices(step, cache, rope_positions);
         return step;
       },
+      nb::arg("cache"), nb::arg("max_position"), nb::arg("token_ids"), nb::arg("positions"), nb::arg("slots"),
+      nb::arg("query_start"), nb::arg("first_position"), nb::arg("block_tables"), nb::arg("logit_rows"),
       "Check a step's arrays; the result points into them.", nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
       nb::keep_alive<0, 5>(), nb::keep_alive<0, 6>(), nb::keep_alive<0, 7>(), nb::keep_alive<0, 8>(), nb::keep_alive<0, 9>());
   nb::class_<Program>(module, "Program", "A forward pass as instructions: a tape, or run as emitted (immediate).")

@@ -241,7 +241,7 @@ OCTAVO_INLINE void prefetch_l2(const void* p) {
 // ---- GEMM tiles: rows per full tile, panels beside each other in a tile of that many rows ----
 // Sized for 16 registers, four to a panel.
 constexpr int kFloatMaxRows = 3;
-constexpr int kQuantMaxRows = 4;
+constexpr int kQuantMaxRows = 2;
 constexpr int float_panels(int rows) {
   return rows == 1 ? 2 : 1;
 }
@@ -250,25 +250,71 @@ constexpr int quant_panels(int) {
 }
 
 // ---- int8 products (see gemm_quant.h): out = start + sum over 4 * kSteps columns of code * a, exact ----
+// Codes are taken as nibbles, 16 * high + low: a product is within 15 * 128, so the eight steps of a group of 32 add up in
+// int16 (15360), four outputs x four columns a time, before widening.
+typedef int16_t S8 __attribute__((vector_size(16)));
+typedef uint8_t B16 __attribute__((vector_size(16)));
+
+OCTAVO_INLINE S8 widen_low(B16 x) {
+  const B16 none = {};
+  return reinterpret_cast<S8>(__builtin_shufflevector(x, none, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+}
+OCTAVO_INLINE S8 widen_high(B16 x) {
+  const B16 none = {};
+  return reinterpret_cast<S8>(__builtin_shufflevector(x, none, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+}
+// Four int8 as int16, twice.
+OCTAVO_INLINE S8 four_columns(const int8_t* p) {
+  int32_t four;
+  __builtin_memcpy(&four, p, 4);
+  const B16 bytes = reinterpret_cast<B16>(I4{four, four, four, four});
+  return reinterpret_cast<S8>(__builtin_shufflevector(bytes, bytes, 0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3)) >> 8;
+}
+// Sums of neighbours as int32.
+OCTAVO_INLINE I4 add_pairs(S8 x) {
+  const I4 both = reinterpret_cast<I4>(x);
+  return (both << 16 >> 16) + (both >> 16);
+}
+
+// Outputs 4 * q .. 4 * q + 3 of one panel; codes points at the first of their bytes.
+template <int kBits, int kSteps, int R>
+OCTAVO_INLINE void dot_four(const uint8_t* codes, const int8_t* const (&a)[R], I4 (&sum)[R]) {
+  constexpr int kChains = kBits == 8 ? 2 : 1;
+  S8 chain[R][kChains][2] = {};
+#pragma GCC unroll 8
+  for (int s = 0; s < kSteps; ++s) {
+    B16 both;
+    __builtin_memcpy(&both, codes + 64 * (kBits == 8 ? s : s / 2), sizeof both);
+    B16 nibbles[kChains];
+    nibbles[0] = kBits == 8 || s % 2 == 0 ? both & 15 : both >> 4;
+    if (kBits == 8) nibbles[kChains - 1] = both >> 4;
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const S8 x = four_columns(a[r] + 4 * s);
+#pragma GCC unroll 2
+      for (int c = 0; c < kChains; ++c) {
+        chain[r][c][0] += widen_low(nibbles[c]) * x;
+        chain[r][c][1] += widen_high(nibbles[c]) * x;
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    I4 low = add_pairs(chain[r][0][0]), high = add_pairs(chain[r][0][1]);
+    if (kBits == 8) {
+      low += add_pairs(chain[r][kChains - 1][0]) << 4;
+      high += add_pairs(chain[r][kChains - 1][1]) << 4;
+    }
+    sum[r] = __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
+  }
+}
+
 template <int kBits, int kSteps, int R, int P>
 OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* const (&a)[R], const int32_t (&start)[R],
                             I16x (&out)[R][P]) {
   for (int p = 0; p < P; ++p) {
-    for (int r = 0; r < R; ++r) {
-      int32_t sum[16];
-      for (int o = 0; o < 16; ++o) sum[o] = start[r];
-      for (int s = 0; s < kSteps; ++s) {
-        const uint8_t* w = codes[p] + 64 * (kBits == 8 ? s : s / 2);
-        const int shift = kBits == 4 && s % 2 == 1 ? 4 : 0;
-        const int mask = kBits == 8 ? 255 : 15;
-        const int8_t* x = a[r] + 4 * s;
-        for (int o = 0; o < 16; ++o) {
-          for (int j = 0; j < 4; ++j) sum[o] += (w[4 * o + j] >> shift & mask) * x[j];
-        }
-      }
-      out[r][p] = load_i32(sum);
-    }
+    I4 sum[4][R];
+    for (int q = 0; q < 4; ++q) dot_four<kBits, kSteps, R>(codes[p] + 16 * q, a, sum[q]);
+    for (int r = 0; r < R; ++r) out[r][p] = add(I16x{sum[0][r], sum[1][r], sum[2][r], sum[3][r]}, broadcast_i32(start[r]));
   }
 }
-
-constexpr int kVectorRegisters = 4;  // F16x that the register file holds

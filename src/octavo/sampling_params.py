@@ -97,7 +97,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
     def _validate_stops(self, vocab_size: int) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
-            raise InvalidRequestError(f"stop has {len(self.stop)} strings; at most {MAX_STOP_STRINGS} are allowed", param="stop")
+            raise InvalidRequestError(
+                f"stop has {len(self.stop)} strings; at most {MAX_STOP_STRINGS} are allowed", param="stop"
+            )
         for text in self.stop:
             if not text:
                 raise InvalidRequestError("stop contains an empty string; remove it", param="stop")
@@ -113,7 +115,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     def _validate_bias(self, vocab_size: int) -> None:
         bias = self.logit_bias or {}
         if len(bias) > MAX_LOGIT_BIAS:
-            raise InvalidRequestError(f"logit_bias has {len(bias)} entries; at most {MAX_LOGIT_BIAS} are allowed", param="logit_bias")
+            raise InvalidRequestError(
+                f"logit_bias has {len(bias)} entries; at most {MAX_LOGIT_BIAS} are allowed", param="logit_bias"
+            )
         for token_id, value in bias.items():
             _check_token("logit_bias", token_id, vocab_size)
             _check("logit_bias", value, -100.0, 100.0)
@@ -122,7 +126,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 def _check_token(field: str, token_id: int, vocab_size: int) -> None:
     if not 0 <= token_id < vocab_size:
         raise InvalidRequestError(
-            f"{field} names token id {token_id}; the vocabulary has ids 0..{vocab_size - 1}", param=field, code="token_out_of_range"
+            f"{field} names token id {token_id}; the vocabulary has ids 0..{vocab_size - 1}",
+            param=field,
+            code="token_out_of_range",
         )
 
 

@@ -67,7 +67,9 @@ def block_tensor(rng: np.random.Generator, format: str, rows: int, columns: int)
     return StoredTensor("weight", (rows, columns), format, data, None, "memory: weight")
 
 
-def step(lengths: Sequence[int], firsts: Sequence[int] | None = None, token_ids: I32 | None = None, tables: I32 | None = None) -> StepInputs:
+def step(
+    lengths: Sequence[int], firsts: Sequence[int] | None = None, token_ids: I32 | None = None, tables: I32 | None = None
+) -> StepInputs:
     """One step of sequences with `lengths` new tokens at positions firsts (0 unless given); every row's output is wanted."""
     firsts = list(firsts) if firsts is not None else [0] * len(lengths)
     total = sum(lengths)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import ISAS, cpu, float_tensor, reference, relative_error, run
 
-from octavo.ops.interface import F32, FLOAT_TOLERANCE, AttentionSpec, Backend, I32, KVCacheSpec, Ops, StepInputs, Tensor
+from octavo.ops.interface import F32, FLOAT_TOLERANCE, I32, AttentionSpec, Backend, KVCacheSpec, Ops, StepInputs, Tensor
 
 SEQUENCE = 330  # crosses every tile and split boundary
 

@@ -156,7 +156,7 @@ def test_widened_blocks_equal_their_dequantised_values(dtype: str) -> None:
         tensor = block_tensor(rng, format, 18, 256)
         backend = cpu(dtype=dtype)
         weight = backend.parameters.load_linear([tensor], [None])
-            result = run(backend, lambda ops, weight=weight: ops.embedding(weight), step([18]))
+        result = run(backend, lambda ops, weight=weight: ops.embedding(weight), step([18]))
         np.testing.assert_array_equal(result, tensor.to_float32().astype(kind).astype(np.float32), err_msg=format)
 
 

@@ -36,7 +36,9 @@ def sample_rows(count: int, **changes: object) -> SampleRows:
         bias_start=np.zeros(count + 1, np.int64),
         top_logprobs=np.full(count, -1, i32),
     )
-    arrays = {name: np.full_like(getattr(rows, name), value) if np.isscalar(value) else value for name, value in changes.items()}
+    arrays = {
+        name: np.full_like(getattr(rows, name), value) if np.isscalar(value) else value for name, value in changes.items()
+    }
     return replace(rows, **arrays)
 
 

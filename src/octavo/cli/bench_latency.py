@@ -12,9 +12,9 @@ from rich.progress import track
 from octavo.cli.bench_options import LENGTH, local_prompts, output_json_option, write_json
 from octavo.cli.engine_options import engine_config, engine_options, model_argument
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
+from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind
-from octavo.loader.progress import PullProgress
 from octavo.loadgen.report import percentile
 from octavo.loadgen.workload import WorkloadSpec
 from octavo.sampling_params import SamplingParams
@@ -52,7 +52,7 @@ def latency(
 
     Every run has fresh prompts, so that the prefix cache cannot help.
     """
-    with PullProgress() as progress:
+    with lazy_pull_progress() as progress:
         engine = LLMEngine(engine_config(model_argument, values), report=progress)
     num_runs = num_iters_warmup + num_iters
     prompts = local_prompts(

@@ -12,9 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from octavo.cli.bench_options import LENGTH, local_prompts, output_json_option, write_json
 from octavo.cli.engine_options import engine_config, engine_options, model_argument
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
+from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind
-from octavo.loader.progress import PullProgress
 from octavo.loadgen.workload import WorkloadSpec
 from octavo.sampling_params import SamplingParams
 
@@ -44,7 +44,7 @@ def throughput(
     **values: Any,
 ) -> None:
     """Complete many prompts as fast as the engine can, greedy, and print requests and tokens per second."""
-    with PullProgress() as progress:
+    with lazy_pull_progress() as progress:
         engine = LLMEngine(engine_config(model_argument, values), report=progress)
     spec = WorkloadSpec(num_prompts=num_prompts, input_len=input_len, output_len=output_len, seed=seed, text_file=text_file)
     prompts = local_prompts(spec, engine.tokenizer)

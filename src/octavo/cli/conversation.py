@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
+from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.config.engine import EngineConfig
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind
 from octavo.errors import ConfigError, RequestFailedError
-from octavo.loader.progress import PullProgress
 from octavo.loadgen.client import Connection, Target, text_of_event
 from octavo.request import new_request_id
 from octavo.sampling_params import SamplingParams
@@ -57,7 +57,7 @@ class LocalSource:
     """The engine runs in this process, step by step while its text is read."""
 
     def __init__(self, config: EngineConfig) -> None:
-        with PullProgress() as progress:
+        with lazy_pull_progress() as progress:
             self._engine = LLMEngine(config, report=progress)
         self.model_name = config.loading.served_model_name or config.loading.model
         self.interrupted = False

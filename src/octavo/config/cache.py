@@ -11,9 +11,20 @@ from octavo.config.option import option
 class CacheConfig:
     block_size: int = option(16, "Tokens per KV block, a multiple of 8.", low=8, high=128)
     kv_cache_memory: float | None = option(
-        None, "KV cache budget in GiB. Default: a quarter of the memory that is free for this process, at most 4 GiB; printed at start.",
-        low=0.001, high=65536, metavar="GiB",
+        None,
+        "KV cache budget in GiB. Default: a quarter of the memory free for this process, at most 4 GiB; printed at start.",
+        low=0.001,
+        high=65536,
+        metavar="GiB",
     )
-    kv_cache_dtype: str = option("auto", "Storage type of keys and values; auto is float32.", choices=("auto", "float32", "float16", "bfloat16"))
+    kv_cache_dtype: str = option(
+        "auto", "Storage type of keys and values; auto is float32.", choices=("auto", "float32", "float16", "bfloat16")
+    )
     enable_prefix_caching: bool = option(True, "Reuse the KV blocks of equal prompt beginnings. Results do not change.")
-    num_gpu_blocks_override: int | None = option(None, "Exact number of KV blocks, instead of a memory budget (tests, tuning).", low=2, high=2**31 - 1, aliases=("num_blocks",))
+    num_gpu_blocks_override: int | None = option(
+        None,
+        "Exact number of KV blocks, instead of a memory budget (tests, tuning).",
+        low=2,
+        high=2**31 - 1,
+        aliases=("num_blocks",),
+    )

@@ -10,8 +10,15 @@ from octavo.config.option import option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     max_num_seqs: int = option(64, "Most sequences in one step.", low=1, high=4096)
-    max_num_batched_tokens: int = option(512, "Most tokens computed in one step, decodes and prefill chunks together.", low=1, high=65536)
+    max_num_batched_tokens: int = option(
+        512, "Most tokens computed in one step, decodes and prefill chunks together.", low=1, high=65536
+    )
     chunked_prefill_size: int = option(256, "Most prompt tokens of one sequence computed in one step.", low=1, high=65536)
-    max_model_len: int | None = option(None, "Longest prompt plus output in tokens. Default: the model's context length, or what the KV cache can hold if that is less.", low=1, high=2**24)
+    max_model_len: int | None = option(
+        None,
+        "Longest prompt plus output in tokens. Default: the model's context, or what the KV cache can hold if less.",
+        low=1,
+        high=2**24,
+    )
     scheduler_policy: str = option("fcfs", "Order of the waiting queue.", choices=("fcfs",))
     max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)

@@ -13,7 +13,9 @@ class ServerConfig:
     port: int = option(8000, "Port to listen on; 0 picks a free one.", low=0, high=65535)
     api_key: str | None = option(None, "Key that every route but /health asks for as 'Authorization: Bearer KEY'.")
     max_body_size: int = option(16 * 2**20, "Largest request body in bytes; larger ones get 413.", low=1024, high=2**31)
-    shutdown_timeout: float = option(30.0, "Seconds that running requests get to finish after SIGTERM.", low=0, high=86400, metavar="SECONDS")
+    shutdown_timeout: float = option(
+        30.0, "Seconds that running requests get to finish after SIGTERM.", low=0, high=86400, metavar="SECONDS"
+    )
     log_level: str = option("info", "Least severe log message to print.", choices=("debug", "info", "warning", "error"))
     disable_log_requests: bool = option(False, "Do not print one line per finished request.")
     disable_log_stats: bool = option(False, "Do not print the periodic statistics line.")

@@ -68,7 +68,7 @@ class StepInputs:
     slot_mapping           [num_tokens] block_id * block_size + offset where the token's key and value are written
     query_start            [num_seqs + 1] first row of each sequence's share
     first_position         [num_seqs] position of each share's first token
-    block_tables           [num_seqs, max_blocks] block ids by position // block_size; entries beyond a sequence's end are unread
+    block_tables           [num_seqs, max_blocks] block ids by position // block_size; unread beyond a sequence's end
     logit_rows             [num_logits] rows whose logits are wanted
     """
 
@@ -133,8 +133,12 @@ class SampleRows:
 
 @dataclass(slots=True)
 class SampleResult:
-    """token_ids int32 [n]; where top_logprobs >= 0 also the chosen token's logprob float32 [n] and rank int32 [n] (1-based), and
-    top_ids int32 [n, k], top_values float32 [n, k] with k = max(top_logprobs) (entries beyond a row's own count are undefined)."""
+    """What was chosen, and its logprobs where top_logprobs >= 0.
+
+    token_ids           int32 [n]
+    logprob, rank       float32 [n], int32 [n]: of the chosen token; rank counts from 1
+    top_ids, top_values int32, float32 [n, k], k = max(top_logprobs); entries beyond a row's own count are undefined
+    """
 
     token_ids: I32
     logprob: F32
@@ -163,7 +167,7 @@ class ParameterOps(Protocol):
         ...
 
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> Vector:
-        """A float32 vector, offset added to each element (Gemma's norms store weight - 1). Raises LoadError like load_linear."""
+        """A float32 vector, offset added to each element (Gemma stores its norms less 1). Raises LoadError like load_linear."""
         ...
 
     def load_rope(self, rope: RopeConfig, max_position: int) -> RopeTable:
@@ -206,7 +210,7 @@ class Ops(ParameterOps, Protocol):
         ...
 
     def kv_write(self, k: Tensor, v: Tensor, spec: AttentionSpec) -> None:
-        """Store keys and values [rows, num_kv_heads * head_dim] at the step's slots. Must precede paged_attention of the layer."""
+        """Store keys and values [rows, num_kv_heads * head_dim] at the step's slots. Precedes the layer's paged_attention."""
         ...
 
     def paged_attention(self, q: Tensor, spec: AttentionSpec) -> Tensor:

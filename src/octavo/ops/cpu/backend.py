@@ -152,9 +152,7 @@ class TapeProgram:
 class EagerProgram:
     """The tape's plain twin: the model's Python runs at every step, instruction by instruction."""
 
-    def __init__(
-        self, program: _native.Program, ops: CpuOps, model: Model, cache: _native.KvCache, max_position: int
-    ) -> None:
+    def __init__(self, program: _native.Program, ops: CpuOps, model: Model, cache: _native.KvCache, max_position: int) -> None:
         self._program = program
         self._ops = ops
         self._model = model

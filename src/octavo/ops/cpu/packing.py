@@ -66,13 +66,14 @@ class Packer:
         if self._int8 and not is_blocks:
             if columns % _QUANT_GROUP:
                 raise LoadError(
-                    f"{part.source}: int8 needs a multiple of {_QUANT_GROUP} columns, {part.name} has {columns}; use --quantization none"
+                    f"{part.source}: int8 needs a multiple of {_QUANT_GROUP} columns, {part.name} has {columns};"
+                    " use --quantization none"
                 )
             data = quantise_q8_0(part.to_float32())
             return weight.append_blocks(self._pool, data, None, columns, _NATIVE_BLOCKS["q8_0"], None)
         if not is_blocks:
-            kind = _FLOAT_KINDS[self._float or part.format]
-            return weight.append_float(self._pool, part.data, part.row_order, columns, _FLOAT_TYPES[part.format], kind)
+            as_stored = _FLOAT_KINDS[self._float or part.format]
+            return weight.append_float(self._pool, part.data, part.row_order, columns, _FLOAT_TYPES[part.format], as_stored)
         kind = None if self._float is None else _FLOAT_KINDS[self._float]
         native = _NATIVE_BLOCKS.get(part.format)
         if native is not None:

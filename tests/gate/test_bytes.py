@@ -1,0 +1,113 @@
+"""The bytes gate: a request's tokens and logprobs are a function of weights, request and seed alone.
+
+48 mixed requests on the real model give identical bytes alone and in company, whole and in chunks, cold and warm, preempted,
+on one thread and two, eager and from the tape, streamed and not. Each test asserts that its mechanism really ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
+
+from octavo.engine.args import EngineArgs
+from octavo.engine.llm_engine import LLMEngine
+from octavo.engine.outputs import OutputKind, RequestOutput
+
+MAX_MODEL_LEN = 1600
+AMPLE_BLOCKS = 1200
+
+
+def make_engine(model: Path, **options: Any) -> LLMEngine:
+    defaults: dict[str, Any] = {
+        "model": str(model),
+        "num_threads": 2,
+        "block_size": BLOCK_SIZE,
+        "num_gpu_blocks_override": AMPLE_BLOCKS,
+        "max_model_len": MAX_MODEL_LEN,
+        "enable_prefix_caching": False,
+    }
+    return LLMEngine.from_engine_args(EngineArgs(**{**defaults, **options}))
+
+
+@pytest.fixture(scope="module")
+def jobs() -> list[GateRequest]:
+    return requests(vocab_size=49152)
+
+
+@pytest.fixture(scope="module")
+def alone(smollm2_gguf: Path, jobs: list[GateRequest]) -> Iterator[list[bytes]]:
+    """Each request by itself, cold, whole prompt in one chunk: what every other way of serving must equal."""
+    engine = make_engine(smollm2_gguf, max_num_batched_tokens=2048, chunked_prefill_size=2048)
+    outputs = serve_alone(engine, jobs)
+    engine.shutdown()
+    assert len({fingerprint(output) for output in outputs}) == len(jobs)
+    yield [fingerprint(output) for output in outputs]
+
+
+def assert_equal(outputs: list[RequestOutput], alone: list[bytes], how: str) -> None:
+    different = [index for index, output in enumerate(outputs) if fingerprint(output) != alone[index]]
+    assert not different, f"{how}: requests {different} differ from what they give alone"
+
+
+def test_one_batch_gives_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
+    engine = make_engine(smollm2_gguf)
+    assert_equal(serve_all(engine, jobs), alone, "one batch")
+    assert engine.stats().num_steps < 150, "the requests did not run together"
+    engine.shutdown()
+
+
+@pytest.mark.parametrize("chunk", [16, 2048])
+def test_chunk_size_does_not_change_a_byte(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], chunk: int) -> None:
+    engine = make_engine(smollm2_gguf, chunked_prefill_size=chunk, max_num_batched_tokens=max(256, chunk))
+    assert_equal(serve_all(engine, jobs), alone, f"chunks of {chunk}")
+    longest = max(len(job.prompt) for job in jobs)
+    assert engine.stats().num_steps >= longest // chunk
+    engine.shutdown()
+
+
+def test_cold_and_warm_prefix_cache_give_the_same_bytes(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]
+) -> None:
+    engine = make_engine(smollm2_gguf, enable_prefix_caching=True)
+    assert_equal(serve_all(engine, jobs), alone, "cold cache")
+    warm = serve_all(engine, jobs)
+    assert_equal(warm, alone, "warm cache")
+    hits = [output.num_cached_tokens for output, job in zip(warm, jobs, strict=True) if job.params.prompt_logprobs is None]
+    expected = [(len(job.prompt) >= BLOCK_SIZE) for job in jobs if job.params.prompt_logprobs is None]
+    assert [hit > 0 for hit in hits] == expected, "the cache was not really used"
+    engine.shutdown()
+
+
+@pytest.mark.parametrize("caching", [False, True])
+def test_preemption_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], caching: bool
+) -> None:
+    # The pool holds little more than the longest of these requests, so that growing sequences push each other out.
+    blocks = 36
+    engine = make_engine(
+        smollm2_gguf, num_gpu_blocks_override=blocks, max_model_len=blocks * BLOCK_SIZE, enable_prefix_caching=caching
+    )
+    short = [index for index, job in enumerate(jobs) if len(job.prompt) <= 520]
+    outputs = serve_all(engine, [jobs[index] for index in short])
+    assert engine.stats().num_preemptions > 0, "nothing was preempted"
+    assert_equal(outputs, [alone[index] for index in short], f"preempted, prefix caching {caching}")
+    engine.shutdown()
+
+
+@pytest.mark.parametrize("options", [{"num_threads": 1}, {"num_threads": 3}, {"enforce_eager": True}, {"block_size": 8}])
+def test_threads_eager_mode_and_block_size_do_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]
+) -> None:
+    engine = make_engine(smollm2_gguf, **{"num_gpu_blocks_override": 2 * AMPLE_BLOCKS, **options})
+    assert_equal(serve_all(engine, jobs), alone, str(options))
+    engine.shutdown()
+
+
+def test_streamed_deltas_join_to_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
+    engine = make_engine(smollm2_gguf)
+    assert_equal(serve_all(engine, jobs, OutputKind.DELTA), alone, "streamed")
+    engine.shutdown()

@@ -1,0 +1,99 @@
+"""The server around the real engine and a real model: one process group, real signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+
+
+class Served:
+    """`octavo serve` as a user starts it."""
+
+    def __init__(self, model: Path, *arguments: str) -> None:
+        command = [sys.executable, "-m", "octavo", "serve", str(model), "--port", "0", "--served-model-name", "m", *arguments]
+        env = {**os.environ, "PYTHONPATH": str(SRC)}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+        assert self.process.stdout is not None
+        self.ready_line = self.process.stdout.readline()
+        self.url = next((word for word in self.ready_line.split() if word.startswith("http")), "").removesuffix("/v1")
+
+    def stop(self) -> tuple[int, str]:
+        """SIGTERM; (exit code, stderr)."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        _, errors = self.process.communicate(timeout=60)
+        return self.process.returncode, errors
+
+
+@pytest.fixture(scope="module")
+def served(smollm2_gguf: Path) -> Iterator[Served]:
+    started = Served(smollm2_gguf, "--kv-cache-memory", "0.125", "--max-model-len", "1024")
+    yield started
+    code, errors = started.stop()
+    assert code == 0 and "Traceback" not in errors, errors
+
+
+def test_ready_line_names_url_and_model(served: Served) -> None:
+    assert served.ready_line.startswith("octavo is ready: http://127.0.0.1:") and " model m " in served.ready_line
+
+
+def test_greedy_text_is_the_models_and_streams_alike(served: Served) -> None:
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", timeout=120) as client:
+        options = {"model": "m", "prompt": "The capital of France is", "max_tokens": 12, "temperature": 0, "logprobs": 2}
+        whole = client.completions.create(**options)  # type: ignore[call-overload]
+        chunks = list(client.completions.create(**options, stream=True))  # type: ignore[call-overload]
+        assert whole.choices[0].text.startswith(" Paris")
+        assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+        values = [value for chunk in chunks for value in chunk.choices[0].logprobs.token_logprobs]
+        assert values == whole.choices[0].logprobs.token_logprobs
+
+
+def test_chat_with_several_choices_and_usage(served: Served) -> None:
+    body = {"messages": [{"role": "user", "content": "Say hello."}], "n": 2, "max_tokens": 8, "seed": 3, "temperature": 0.8}
+    answer = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=120).json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1]
+    assert answer["usage"]["completion_tokens"] <= 16 and answer["usage"]["prompt_tokens"] > 10
+
+
+def test_leaving_clients_free_everything(served: Served) -> None:
+    for _ in range(4):
+        with httpx.stream(
+            "POST",
+            f"{served.url}/v1/completions",
+            json={"prompt": "Once", "max_tokens": 900, "stream": True, "ignore_eos": True},
+            timeout=120,
+        ) as answer:
+            next(answer.iter_lines())
+    assert httpx.post(f"{served.url}/v1/completions", json={"prompt": "x", "max_tokens": 1}, timeout=120).status_code == 200
+    metrics = httpx.get(f"{served.url}/metrics").text
+    assert 'num_requests_running{model_name="m"} 0.0' in metrics and 'num_requests_waiting{model_name="m"} 0.0' in metrics
+
+
+def test_taken_port_is_one_line_and_exit_code_2(served: Served) -> None:
+    port = served.url.rsplit(":", 1)[1]
+    command = [sys.executable, "-m", "octavo", "serve", "--port", port]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SRC)}, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and f"127.0.0.1:{port}" in done.stderr
+
+
+def test_sigterm_lets_the_running_answer_finish(smollm2_gguf: Path) -> None:
+    server = Served(smollm2_gguf, "--kv-cache-memory", "0.125", "--max-model-len", "512", "--log-level", "warning")
+    body = {"prompt": "Once upon a time", "max_tokens": 30, "stream": True, "ignore_eos": True, "temperature": 0}
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        server.process.send_signal(signal.SIGTERM)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]" and '"finish_reason":"length"' in rest[-2]
+    code, errors = server.stop()
+    assert (code, errors) == (0, "")
