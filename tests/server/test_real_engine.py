@@ -31,6 +31,10 @@ class Served:
         """SIGTERM; (exit code, stderr)."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> tuple[int, str]:
+        """(exit code, stderr) of a server that was told to stop."""
         _, errors = self.process.communicate(timeout=60)
         return self.process.returncode, errors
 
@@ -95,5 +99,17 @@ def test_sigterm_lets_the_running_answer_finish(smollm2_gguf: Path) -> None:
         server.process.send_signal(signal.SIGTERM)
         rest = [line for line in lines if line]
     assert rest[-1] == "data: [DONE]" and '"finish_reason":"length"' in rest[-2]
-    code, errors = server.stop()
-    assert (code, errors) == (0, "")
+    assert server.wait() == (0, "")
+
+
+def test_second_sigterm_ends_at_once_and_leaves_no_process(smollm2_gguf: Path) -> None:
+    server = Served(smollm2_gguf, "--kv-cache-memory", "0.125", "--max-model-len", "2048", "--log-level", "error")
+    body = {"prompt": "Once upon a time", "max_tokens": 2000, "stream": True, "ignore_eos": True}
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as answer:
+        next(answer.iter_lines())
+        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        code, errors = server.wait()
+    assert (code, errors) == (0, "") and len(children) == 1
+    assert not Path(f"/proc/{children[0]}").exists()

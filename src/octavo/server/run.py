@@ -144,7 +144,7 @@ async def _serve_app(
             app,
             http=BoundedHttpProtocol,
             ws="none",
-            lifespan="on",
+            lifespan="off",  # _serve shuts the engine down itself, also when a second signal cuts everything short
             access_log=False,
             log_config=None,
             server_header=False,

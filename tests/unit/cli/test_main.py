@@ -91,7 +91,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
         }
         raise errors[kind]
 
-    monkeypatch.setattr(cli.LazyGroup, "get_command", lambda self, ctx, name: fail)
+    monkeypatch.setitem(cli.COMMANDS, "fail", (f"{__name__}:fail", "Fails."))
+    monkeypatch.setattr(sys.modules[__name__], "fail", fail, raising=False)
 
 
 @pytest.mark.usefixtures("failing")
