@@ -261,14 +261,16 @@ OCTAVO_INLINE S8 widen_low(B16 x) {
 }
 OCTAVO_INLINE S8 widen_high(B16 x) {
   const B16 none = {};
-  return reinterpret_cast<S8>(__builtin_shufflevector(x, none, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+  return reinterpret_cast<S8>(
+      __builtin_shufflevector(x, none, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
 }
 // Four int8 as int16, twice.
 OCTAVO_INLINE S8 four_columns(const int8_t* p) {
   int32_t four;
   __builtin_memcpy(&four, p, 4);
   const B16 bytes = reinterpret_cast<B16>(I4{four, four, four, four});
-  return reinterpret_cast<S8>(__builtin_shufflevector(bytes, bytes, 0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3)) >> 8;
+  const B16 doubled = __builtin_shufflevector(bytes, bytes, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  return reinterpret_cast<S8>(doubled) >> 8;
 }
 // Sums of neighbours as int32.
 OCTAVO_INLINE I4 add_pairs(S8 x) {
