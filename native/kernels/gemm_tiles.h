@@ -12,7 +12,8 @@ constexpr int kChunk = 4;
 struct TileRange {
   int32_t row_begin, row_end;
   int32_t panel_begin, panel_end;
-  bool cold;  // these tiles are the first to touch the panels: fetch the next ones from memory meanwhile
+  bool cold;  // these tiles are the first to touch the panels: fetch the next ones into L2 meanwhile. Four rows of int8 from
+              // memory: 62 GMAC/s without, 104 with a fetch into L1, 140 into L2 (Zen 4, AVX-512)
 };
 
 // Adds the bias, then the residual, each in a rounding of its own, and stores one row of one panel.
