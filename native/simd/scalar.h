@@ -320,3 +320,4 @@ OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* cons
     for (int r = 0; r < R; ++r) out[r][p] = add(I16x{sum[0][r], sum[1][r], sum[2][r], sum[3][r]}, broadcast_i32(start[r]));
   }
 }
+constexpr int kVectorRegisters = 4;  // F16x that the register file holds
