@@ -56,17 +56,17 @@ def test_every_route_needs_the_key(guarded: LiveServer, method: str, path: str) 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", f"Basic {KEY}", KEY, f"Bearer {KEY}x", f"Bearer {KEY[:-1]}"])
 def test_wrong_keys_are_refused(guarded: LiveServer, header: str) -> None:
-    assert httpx.get(f"{guarded.url}/v1/models", headers={"authorization": header.encode()}).status_code == 401
+    assert httpx.get(f"{guarded.url}/v1/models", headers={b"authorization": header.encode()}).status_code == 401
 
 
 def test_two_authorization_headers_are_refused(guarded: LiveServer) -> None:
-    right = ("authorization", f"Bearer {KEY}".encode())
+    right = (b"authorization", f"Bearer {KEY}".encode())
     assert httpx.get(f"{guarded.url}/v1/models", headers=[right, right]).status_code == 401
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
 def test_the_right_key_opens_every_get_route(guarded: LiveServer, scheme: str) -> None:
-    headers = {"authorization": f"{scheme} {KEY}".encode()}
+    headers = {b"authorization": f"{scheme} {KEY}".encode()}
     for method, path in all_routes():
         if method == "GET":
             assert httpx.get(guarded.url + path, headers=headers).status_code == 200, path

@@ -19,6 +19,19 @@ PATHS = ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize")
 JSON = {"content-type": "application/json"}
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LiveServer]:
+    with live_server(ServerConfig(max_body_size=MAX_BODY_SIZE, disable_log_requests=True)) as live:
+        yield live
+
+
+@pytest.fixture
+def http(shared: LiveServer) -> Iterator[httpx.Client]:
+    """One server for the whole table: bad requests leave nothing behind in it."""
+    with httpx.Client(base_url=shared.url, timeout=15) as client:
+        yield client
+
+
 def assert_error(answer: httpx.Response, status: int, code: str, param: str | None = None) -> None:
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
@@ -172,10 +185,10 @@ def test_counted_body_over_the_limit_is_413(http: httpx.Client) -> None:
     ],
 )
 def test_errors_before_the_first_token_keep_their_status(
-    server: LiveServer, http: httpx.Client, error: Any, status: int, code: str, stream: bool
+    server: LiveServer, error: Any, status: int, code: str, stream: bool
 ) -> None:
     server.engine.fail_first = error
-    answer = http.post("/v1/completions", json={"prompt": "x", "stream": stream})
+    answer = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x", "stream": stream})
     assert_error(answer, status, code, error.param)
     if status == 429:
         assert answer.headers["retry-after"] == "3"
@@ -183,16 +196,16 @@ def test_errors_before_the_first_token_keep_their_status(
         assert answer.headers["retry-after"] == "1"
 
 
-def test_failure_inside_the_engine_is_a_500_that_tells_nothing(server: LiveServer, http: httpx.Client) -> None:
+def test_failure_inside_the_engine_is_a_500_that_tells_nothing(server: LiveServer) -> None:
     server.engine.fail_after_tokens = 2
-    answer = http.post("/v1/completions", json={"prompt": "x"})
+    answer = httpx.post(f"{server.url}/v1/completions", json={"prompt": "x"})
     assert_error(answer, 500, "internal_error")
     assert "fake engine broke" not in answer.text
 
 
-def test_failed_request_gives_the_engines_reason(server: LiveServer, http: httpx.Client) -> None:
+def test_failed_request_gives_the_engines_reason(server: LiveServer) -> None:
     server.engine.finish_with = "error"
-    assert_error(http.post("/v1/completions", json={"prompt": "x"}), 500, "request_failed")
+    assert_error(httpx.post(f"{server.url}/v1/completions", json={"prompt": "x"}), 500, "request_failed")
 
 
 SCALARS = st.one_of(
@@ -213,20 +226,14 @@ MESSAGES = st.lists(st.dictionaries(st.sampled_from(["role", "content", "name", 
 BASES = st.sampled_from([{}, {"prompt": "x"}, {"messages": [{"role": "user", "content": "x"}]}, {"tokens": [1]}])
 
 
-@pytest.fixture(scope="module")
-def fuzzed() -> Iterator[LiveServer]:
-    with live_server(ServerConfig(max_body_size=MAX_BODY_SIZE, disable_log_requests=True)) as live:
-        yield live
-
-
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(PATHS), base=BASES, extra=st.dictionaries(FIELDS, VALUES | MESSAGES, max_size=4))
-def test_no_body_makes_a_500(fuzzed: LiveServer, path: str, base: dict[str, Any], extra: dict[str, Any]) -> None:
+def test_no_body_makes_a_500(shared: LiveServer, path: str, base: dict[str, Any], extra: dict[str, Any]) -> None:
     try:
         raw = msgspec.json.encode({**base, **extra})
     except (OverflowError, UnicodeEncodeError):
         return
-    answer = httpx.post(fuzzed.url + path, content=raw, headers=JSON)
+    answer = httpx.post(shared.url + path, content=raw, headers=JSON)
     assert answer.status_code in (200, 400, 404), answer.text
     if answer.status_code != 200:
         assert sorted(answer.json()["error"]) == ["code", "message", "param", "type"]
@@ -234,8 +241,8 @@ def test_no_body_makes_a_500(fuzzed: LiveServer, path: str, base: dict[str, Any]
 
 @settings(max_examples=60, deadline=None)
 @given(path=st.sampled_from(PATHS), raw=st.binary(max_size=200))
-def test_no_bytes_make_a_500(fuzzed: LiveServer, path: str, raw: bytes) -> None:
-    assert httpx.post(fuzzed.url + path, content=raw, headers=JSON).status_code == 400
+def test_no_bytes_make_a_500(shared: LiveServer, path: str, raw: bytes) -> None:
+    assert httpx.post(shared.url + path, content=raw, headers=JSON).status_code == 400
 
 
 def test_model_name_may_be_left_out(http: httpx.Client) -> None:

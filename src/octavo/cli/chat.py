@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import click
@@ -34,6 +36,8 @@ A line that ends with \\ goes on in the next one."""
 def chat(model_argument: str | None, system: str | None, **values: Any) -> None:
     """Talk to MODEL in the terminal; the embedded model without one."""
     console = Console(highlight=False)
+    with suppress(ImportError):  # not everywhere; with it input() has line editing and a history
+        import_module("readline")
     source = open_source(model_argument, values)
     try:
         Session(source, console, sampling_of(values), system).run()
@@ -58,7 +62,8 @@ class Session:
 
     def run(self) -> None:
         """Until /exit or the end of the input."""
-        self._console.print(f"[bold]{self._source.model_name}[/bold]  /help lists the commands", markup=True)
+        self._console.print(self._source.model_name, style="bold", markup=False, end="")
+        self._console.print("  /help lists the commands")
         while True:
             try:
                 line = self._read()

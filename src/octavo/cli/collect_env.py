@@ -16,7 +16,9 @@ from octavo import __version__
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.config.flags import environment
 from octavo.config.machine import read_machine
+from octavo.errors import OctavoError
 from octavo.loader.hub import default_cache_dir
+from octavo.ops.registry import make_backend
 
 PACKAGES = (
     "numpy",
@@ -81,12 +83,11 @@ def facts() -> Iterator[tuple[str, str]]:
 
 
 def _isa() -> str:
-    """The kernel variants this machine can run; `--isa auto` takes the first."""
+    """The kernel variant that `--isa auto` takes on this machine."""
     try:
-        from octavo import _native
-    except ImportError as error:
+        return make_backend("cpu", num_threads=1, isa="auto", dtype="auto", quantization="auto").describe()["isa"]
+    except (ImportError, OctavoError) as error:
         return f"none: the native extension cannot be loaded ({error})"
-    return ", then ".join(_native.usable_isas())
 
 
 def _version(package: str) -> str:
