@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 
@@ -127,7 +127,13 @@ def _flag(field: Field[Any], hint: Any) -> Flag:
     )
 
 
-class _CheckedType(click.ParamType[Any]):
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # older releases of click have it without a parameter
+
+
+class _CheckedType(_ParamType):
     """click's view of a flag's type: the check is ours, so that every message has one form."""
 
     def __init__(self, flag: Flag) -> None:
