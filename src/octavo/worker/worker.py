@@ -46,7 +46,7 @@ class Worker:
             )
         )
         max_logits = scheduler.max_num_seqs + PROMPT_LOGIT_ROWS
-        program = self.backend.compile(
+        self.program = self.backend.compile(
             model,
             max_tokens=scheduler.max_num_batched_tokens,
             max_logits=max_logits,
@@ -62,7 +62,7 @@ class Worker:
             num_blocks=num_blocks,
             vocab_size=model_config.vocab_size,
         )
-        self._runner = ModelRunner(self.backend, program, self.batch)
+        self._runner = ModelRunner(self.backend, self.program, self.batch)
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Run one step: forget, take in, copy blocks, compute, sample.
