@@ -88,14 +88,14 @@ class Linear:
     @property
     def bytes(self) -> int: ...
 
-    def append_float(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, type: FloatType, kind: WeightKind) -> bool:
+    def append_float(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, type: FloatType, kind: WeightKind, codes: BlockFormat | None = None) -> bool:
         """
-        Append rows of float32, float16 or bfloat16; False if a value is not finite.
+        Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes of q8_0 or q4_1; False if a value is not finite.
         """
 
-    def append_blocks(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, format: BlockFormat, as_kind: WeightKind | None) -> bool:
+    def append_blocks(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, format: BlockFormat, as_kind: WeightKind | None, codes: BlockFormat | None = None) -> bool:
         """
-        Append rows of GGUF blocks, kept to the bit, or widened to a float kind; False if a scale is not finite.
+        Append rows of GGUF blocks, kept to the bit, or widened to a float kind and held as append_float does; False if a scale is not finite.
         """
 
     def append_codes(self, pool: ThreadPool, codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], mins: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, bits: int, group: int, zero_point: int, scale_f16: bool) -> bool:
