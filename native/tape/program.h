@@ -3,12 +3,14 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
+#include "tape/attention_plan.h"
 #include "tape/instruction.h"
 #include "tape/kv_cache.h"
 
@@ -110,9 +112,6 @@ class Program {
     int64_t nanoseconds = 0;
     double macs = 0, bytes = 0;
   };
-  struct AttentionTask {
-    int32_t sequence, kv_head, t0, t1;
-  };
 
   View new_view(int32_t cols, RowKind kind);
   void emit(Instruction instruction);
@@ -128,8 +127,8 @@ class Program {
   void run_phase(const Phase& phase, std::atomic<int32_t>& next, int member);
   void run_rows(const Instruction& instruction, int32_t first, int32_t last) const;
   void run_gemm(const Instruction& instruction, std::atomic<int32_t>& next) const;
-  void run_attention(const Instruction& instruction, std::atomic<int32_t>& next, int member) const;
-  void list_attention_tasks();
+  void run_attention(const Instruction& instruction, std::atomic<int32_t>& next, int member);
+  AttentionPlan& plan_for(const AttentionLayer& layer);
   void count_phase(size_t phase, int64_t nanoseconds);
   std::string phase_label(const Phase& phase) const;
 
@@ -146,7 +145,7 @@ class Program {
   std::vector<Phase> phases_;
   std::vector<std::atomic<int32_t>> counters_;   // one per phase: the next task
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
-  std::vector<AttentionTask> attention_tasks_;
+  std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;
   StepArrays step_{};

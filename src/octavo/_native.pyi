@@ -36,6 +36,8 @@ class KvKind(enum.Enum):
 
     bf16 = 2
 
+    i8 = 3
+
 class KvCache:
     """Memory of keys and values, by layer and block."""
 
@@ -103,9 +105,10 @@ class Linear:
         cols: int,
         type: FloatType,
         kind: WeightKind,
+        codes: BlockFormat | None = None,
     ) -> bool:
         """
-        Append rows of float32, float16 or bfloat16; False if a value is not finite.
+        Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes of q8_0 or q4_1; False if a value is not finite.
         """
 
     def append_blocks(
@@ -116,9 +119,10 @@ class Linear:
         cols: int,
         format: BlockFormat,
         as_kind: WeightKind | None,
+        codes: BlockFormat | None = None,
     ) -> bool:
         """
-        Append rows of GGUF blocks, kept to the bit, or widened to a float kind; False if a scale is not finite.
+        Append rows of GGUF blocks, kept to the bit, or widened to a float kind and held as append_float does; False if a scale is not finite.
         """
 
     def append_codes(

@@ -24,7 +24,12 @@ from octavo.ops.interface import (
     StepInputs,
 )
 
-_KV_KINDS = {"float32": _native.KvKind.f32, "float16": _native.KvKind.f16, "bfloat16": _native.KvKind.bf16}
+_KV_KINDS = {
+    "float32": _native.KvKind.f32,
+    "float16": _native.KvKind.f16,
+    "bfloat16": _native.KvKind.bf16,
+    "int8": _native.KvKind.i8,
+}
 
 
 class CpuBackend:
