@@ -6,6 +6,7 @@ from typing import Annotated
 import numpy
 from numpy.typing import NDArray
 
+
 def usable_isas() -> list[str]:
     """Kernel variants this CPU can run, best first."""
 
@@ -13,6 +14,7 @@ class ThreadPool:
     """A fixed team of compute threads."""
 
     def __init__(self, size: int) -> None: ...
+
     @property
     def size(self) -> int: ...
 
@@ -21,8 +23,10 @@ class Limits:
 
     @property
     def read_bytes_per_s(self) -> float: ...
+
     @property
     def fma_macs_per_s(self) -> float: ...
+
     @property
     def int8_macs_per_s(self) -> float: ...
 
@@ -41,14 +45,12 @@ class KvKind(enum.Enum):
 class KvCache:
     """Memory of keys and values, by layer and block."""
 
-    def __init__(
-        self, kind: KvKind, num_layers: int, num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int
-    ) -> None: ...
+    def __init__(self, kind: KvKind, num_layers: int, num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int) -> None: ...
+
     @property
     def bytes(self) -> int: ...
-    def copy_blocks(
-        self, pairs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu", writable=False)]
-    ) -> None: ...
+
+    def copy_blocks(self, pairs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
 
 class WeightKind(enum.Enum):
     f32 = 0
@@ -91,58 +93,32 @@ class Linear:
     """
 
     def __init__(self) -> None: ...
+
     @property
     def rows(self) -> int: ...
+
     @property
     def cols(self) -> int: ...
+
     @property
     def bytes(self) -> int: ...
-    def append_float(
-        self,
-        pool: ThreadPool,
-        data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-        cols: int,
-        type: FloatType,
-        kind: WeightKind,
-        codes: BlockFormat | None = None,
-    ) -> bool:
+
+    def append_float(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, type: FloatType, kind: WeightKind, codes: BlockFormat | None = None) -> bool:
         """
         Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes of q8_0 or q4_1; False if a value is not finite.
         """
 
-    def append_blocks(
-        self,
-        pool: ThreadPool,
-        data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)] | None,
-        cols: int,
-        format: BlockFormat,
-        as_kind: WeightKind | None,
-        codes: BlockFormat | None = None,
-    ) -> bool:
+    def append_blocks(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, format: BlockFormat, as_kind: WeightKind | None, codes: BlockFormat | None = None) -> bool:
         """
         Append rows of GGUF blocks, kept to the bit, or widened to a float kind and held as append_float does; False if a scale is not finite.
         """
 
-    def append_codes(
-        self,
-        pool: ThreadPool,
-        codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-        mins: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)] | None,
-        bits: int,
-        group: int,
-        zero_point: int,
-        scale_f16: bool,
-    ) -> bool:
+    def append_codes(self, pool: ThreadPool, codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], mins: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, bits: int, group: int, zero_point: int, scale_f16: bool) -> bool:
         """
         Append unpacked codes with group scales; False if a scale is not finite.
         """
 
-    def set_bias(
-        self, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)]
-    ) -> None:
+    def set_bias(self, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Give the last part a bias."""
 
 class Vector:
@@ -152,41 +128,26 @@ class Vector:
 class RopeTable:
     pass
 
-def make_vector(
-    values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-) -> Vector: ...
-def make_rope_table(
-    cos: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    sin: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-) -> RopeTable:
+def make_vector(values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Vector: ...
+
+def make_rope_table(cos: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], sin: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> RopeTable:
     """cos, sin: float32 [positions, rotary_dim / 2]."""
 
 class View:
     @property
     def cols(self) -> int: ...
+
     def slice(self, first: int, cols: int) -> View: ...
 
 class AttentionLayer:
     pass
 
-def attention_layer(
-    layer: int, num_heads: int, num_kv_heads: int, head_dim: int, scale: float, window: int, softcap: float
-) -> AttentionLayer: ...
+def attention_layer(layer: int, num_heads: int, num_kv_heads: int, head_dim: int, scale: float, window: int, softcap: float) -> AttentionLayer: ...
 
 class StepArrays:
     pass
 
-def step_arrays(
-    cache: KvCache,
-    max_position: int,
-    token_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    query_start: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    first_position: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-    block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu", writable=False)],
-    logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-) -> StepArrays:
+def step_arrays(cache: KvCache, max_position: int, token_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_start: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], first_position: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> StepArrays:
     """Check a step's arrays; the result points into them."""
 
 class PhaseProfile:
@@ -194,12 +155,16 @@ class PhaseProfile:
 
     @property
     def label(self) -> str: ...
+
     @property
     def runs(self) -> int: ...
+
     @property
     def seconds(self) -> float: ...
+
     @property
     def macs(self) -> float: ...
+
     @property
     def bytes(self) -> float: ...
 
@@ -208,20 +173,35 @@ class Program:
 
     @staticmethod
     def create(pool: ThreadPool, isa: str, cache: KvCache, max_tokens: int, max_logits: int, immediate: bool) -> Program: ...
+
     def embedding(self, table: Linear, scale: float) -> View: ...
+
     def linear(self, x: View, weight: Linear) -> View: ...
+
     def rms_norm(self, x: View, weight: Vector, eps: float) -> View: ...
+
     def add(self, a: View, b: View) -> View: ...
+
     def rope(self, x: View, table: RopeTable, head_dim: int) -> View: ...
+
     def kv_write(self, k: View, v: View, layer: AttentionLayer) -> None: ...
+
     def attention(self, q: View, layer: AttentionLayer) -> View: ...
+
     def silu_mul(self, gate_up: View) -> View: ...
+
     def gelu_mul(self, gate_up: View) -> View: ...
+
     def select_rows(self, x: View) -> View: ...
+
     def softcap(self, x: View, cap: float) -> View: ...
+
     def seal(self, output: View) -> None: ...
+
     def begin(self, step: StepArrays) -> None: ...
+
     def run(self, step: StepArrays) -> None: ...
+
     def read(self, view: View, rows: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
         float32 [rows, view.cols], a view of the program's memory until the next step.
@@ -231,10 +211,13 @@ class Program:
         """Start counting afresh, or stop."""
 
     def profile(self) -> list[PhaseProfile]: ...
+
     @property
     def buffer_bytes(self) -> int: ...
+
     @property
     def num_phases(self) -> int: ...
+
     @property
     def num_instructions(self) -> int: ...
 
@@ -243,44 +226,7 @@ class Sampler:
 
     @staticmethod
     def create(pool: ThreadPool, isa: str) -> Sampler: ...
-    def sample(
-        self,
-        arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device="cpu", writable=False)],
-        arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg7: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg8: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg9: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg10: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg11: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg12: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg13: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg14: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg15: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg16: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg17: Annotated[NDArray[numpy.int64], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg18: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg19: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")],
-        arg20: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
-        arg21: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")],
-        arg22: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")],
-        arg23: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
-        /,
-    ) -> None: ...
-    def given(
-        self,
-        arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device="cpu", writable=False)],
-        arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu", writable=False)],
-        arg3: int,
-        arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")],
-        arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
-        arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order="C", device="cpu")],
-        arg7: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order="C", device="cpu")],
-        arg8: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order="C", device="cpu")],
-        /,
-    ) -> None: ...
+
+    def sample(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg10: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg11: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg12: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg13: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg14: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg15: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg16: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg17: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg18: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg19: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg20: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg21: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg22: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg23: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
+
+    def given(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: int, arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
