@@ -17,7 +17,7 @@ from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.engine.served_model import Report, load_served_model, locate_model
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import EngineDeadError
-from octavo.ops.interface import PhaseCost
+from octavo.ops.interface import Program
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -110,14 +110,11 @@ class LLMEngine:
         """Gauges now and counters since the start: running, waiting, blocks, prefix hits, preemptions, steps."""
         return self._core.stats()
 
-    def start_profile(self) -> None:
-        """Count what the parts of a step cost from now on. Raises ConfigError where nothing counts (eager mode)."""
-        assert self._program is not None, "this worker has no program"
-        self._program.start_profile()
-
-    def profile(self) -> list[PhaseCost]:
-        """Costs since start_profile, by kind of phase."""
-        return self._program.profile() if self._program is not None else []
+    @property
+    def program(self) -> Program:
+        """What the worker runs: `start_profile` and `profile` tell what its steps cost."""
+        assert self._program is not None, "the engine is shut down, or its worker has no program"
+        return self._program
 
     def check_integrity(self) -> None:
         """Assert that every block, sequence and request is accounted for."""
