@@ -21,12 +21,12 @@ Series = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 def read_series(document: dict[str, Any]) -> Series:
-    """The medians of a sweep's JSON. Raises ConfigError if the document is not a sweep."""
+    """The medians of a sweep's JSON, which may have ended early. Raises ConfigError if the document is not a sweep."""
     try:
         levels = document["settings"]["concurrency"]
         comparisons = document["comparisons"]
         series: Series = {}
-        for level, comparison in zip(levels, comparisons, strict=True):
+        for level, comparison in zip(levels, comparisons, strict=False):
             for name, medians in comparison["medians"].items():
                 for key, value in medians.items():
                     if value is not None:
