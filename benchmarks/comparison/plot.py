@@ -62,7 +62,10 @@ def draw(sweep: Path, picture: Path) -> None:
         axis.set_xscale("log", base=2)
         levels = document["settings"]["concurrency"]
         axis.set_xticks(levels, [str(level) for level in levels])
-        axis.set_yscale("log" if key.endswith("_ms") else "linear")
+        if key.endswith("_ms"):
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
         axis.set_xlabel("requests at once")
         axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)
