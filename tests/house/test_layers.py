@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "octavo"
 RANKING: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("tuner",),
-    ("loadgen", "simulator"),
+    ("quantize", "loadgen", "simulator"),
     ("llm", "server"),
     ("engine",),
     ("scheduler",),
