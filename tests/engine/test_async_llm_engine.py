@@ -18,6 +18,7 @@ from tests.fakes import fake_text, write_model
 
 from octavo.engine.args import EngineArgs
 from octavo.engine.async_llm_engine import AsyncLLMEngine
+from octavo.engine.ledger import ShedReason
 from octavo.engine.outputs import OutputKind
 from octavo.engine.supervisor import CoreState, Patience
 from octavo.errors import (
@@ -188,7 +189,7 @@ def test_a_full_queue_refuses_with_the_time_to_come_back(model: Path) -> None:
             with pytest.raises(OverloadedError) as caught:
                 await engine.add_request("slow", LONG)
             assert caught.value.status == 429 and caught.value.retry_after_s >= 1.0
-            assert engine.ledger.totals.rejected == 1
+            assert engine.ledger.totals.shed[ShedReason.QUEUE_REQUESTS] == 1
             streams[2].close()
             (await engine.add_request("slow", LONG)).close()
             for stream in streams:

@@ -15,6 +15,7 @@ from octavo.config.engine import EngineConfig
 from octavo.config.machine import Machine
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.tenants import parse_tenant_weights
 from octavo.errors import ConfigError
 
 GIB = 2**30
@@ -98,6 +99,10 @@ def resolve(
             f"use {model.max_position} or less",
             param="max_model_len",
         )
+    if scheduler.tenant_weights and scheduler.scheduler_policy != "fair":
+        notices.append(
+            f"--tenant-weights change nothing under --scheduler-policy {scheduler.scheduler_policy}, only under fair"
+        )
     wanted_len = scheduler.max_model_len or model.max_position
     free_bytes = max(0, machine.available_bytes - weight_bytes)
     num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
@@ -119,6 +124,7 @@ def check_options(config: EngineConfig) -> None:
         values = getattr(config, section.name)
         for field in dataclasses.fields(values):
             _check_option(field.name, getattr(values, field.name), field.default, field.metadata, str(field.type))
+    parse_tenant_weights(config.scheduler.tenant_weights)
 
 
 def _check_option(name: str, value: object, default: object, metadata: Any, annotation: str) -> None:

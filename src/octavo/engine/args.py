@@ -35,8 +35,14 @@ class EngineArgs:
     max_num_batched_tokens: int = 512
     chunked_prefill_size: int = 256
     max_model_len: int | None = None
+    target_itl: float | None = None
     scheduler_policy: str = "fcfs"
+    max_wait: float = 60.0
+    tenant_weights: str | None = None
+    admission: str = "optimistic"
     max_num_queued_requests: int = 2048
+    max_num_queued_tokens: int | None = None
+    queue_timeout: float | None = None
     device: str = "cpu"
     num_threads: int | None = None
     isa: str = "auto"
