@@ -15,7 +15,7 @@ from octavo.config.engine import EngineConfig
 from octavo.config.machine import Machine
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import SchedulerConfig
-from octavo.config.tenants import parse_tenant_weights
+from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.errors import ConfigError
 
 GIB = 2**30

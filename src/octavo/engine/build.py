@@ -9,7 +9,7 @@ from pathlib import Path
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
 from octavo.config.resolve import Resolved, resolve
-from octavo.config.tenants import parse_tenant_weights
+from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.engine.core import EngineCore
 from octavo.engine.core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager

@@ -199,7 +199,7 @@ class OutputProcessor:
         if news.finish_reason is not None:
             if output.finish_reason is None:
                 aborts.append((live.request.request_id, output.choice))
-            choice.total.finish_reason = news.finish_reason
+            choice.total.finish_reason, choice.total.stop_reason = news.finish_reason, news.stop_reason
             live.done[output.choice] = choice.total
             del live.choices[output.choice]
         return news

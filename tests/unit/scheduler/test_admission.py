@@ -57,5 +57,3 @@ def test_thrashing_is_bounded_however_long_the_answers_are(policy: str) -> None:
     assert max(sequence.num_displaced for sequence in sequences) <= 5
     useful = sum(sequence.num_tokens for sequence in sequences)
     assert rig.worker.num_computed_tokens < 2 * useful
-
-

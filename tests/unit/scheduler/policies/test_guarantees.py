@@ -93,7 +93,9 @@ def test_nobody_is_overtaken_once_overdue_and_everybody_is_served_within_the_bou
         for sequence in overdue:
             # Whoever runs, or was there before it; those that arrived later can be among them only if they run by now.
             before = [s for s in live if s is not sequence and (s.arrival_s <= sequence.arrival_s or s.num_computed > 0)]
-            bounds.setdefault(sequence.seq_id, len(engine.plans) + sum(s.num_prompt + 2 * s.max_tokens for s in before) + running)
+            bounds.setdefault(
+                sequence.seq_id, len(engine.plans) + sum(s.num_prompt + 2 * s.max_tokens for s in before) + running
+            )
         plan = engine.step()
         if plan is None:
             continue
@@ -201,7 +203,9 @@ def test_a_long_prompt_among_streams_does_not_stop_them(target_itl: float) -> No
     gaps = sorted(
         later - earlier
         for stream in streams
-        for earlier, later in zip(engine.served[stream.seq_id].tokens_s, engine.served[stream.seq_id].tokens_s[1:], strict=False)
+        for earlier, later in zip(
+            engine.served[stream.seq_id].tokens_s, engine.served[stream.seq_id].tokens_s[1:], strict=False
+        )
     )
     median, p99 = gaps[len(gaps) // 2], gaps[int(len(gaps) * 0.99)]
     assert p99 <= 3 * median and p99 <= 1.1 * target_itl / 1e3

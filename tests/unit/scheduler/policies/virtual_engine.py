@@ -37,7 +37,9 @@ class Served:
 class VirtualEngine:
     """`run` feeds arrivals when their time comes; `service` counts (prompt tokens computed, tokens generated) per tenant."""
 
-    def __init__(self, policy: str, *, num_blocks: int = 4096, weights: dict[str, float] | None = None, **scheduler: Any) -> None:
+    def __init__(
+        self, policy: str, *, num_blocks: int = 4096, weights: dict[str, float] | None = None, **scheduler: Any
+    ) -> None:
         values: dict[str, Any] = {
             "max_num_seqs": 16,
             "max_num_batched_tokens": 256,
