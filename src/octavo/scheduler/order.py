@@ -15,7 +15,8 @@ class Order:
 
     Starvation bound: a sequence that arrived max_wait_s ago or earlier is overdue. Overdue sequences stand before all others,
     in order of arrival, whatever the policy says, and give way to nobody who is not overdue. So from that moment on a sequence
-    waits only for those that run and for those that arrived before it, as under fcfs.
+    waits only for those that run and for those that arrived before it, as under fcfs. Where lanes are weighed against each
+    other, the time counts from the last admission of the lane, if that was later.
     """
 
     __slots__ = ("max_wait_s", "policy")
@@ -24,13 +25,17 @@ class Order:
         self.policy = policy
         self.max_wait_s = max_wait_s
 
+    def waits_since(self, sequence: Sequence) -> float:
+        lanes = self.policy.lanes
+        return max(sequence.arrival_s, lanes.last_admission_s(lanes.of(sequence)))
+
     def is_overdue(self, sequence: Sequence, now: float) -> bool:
-        return sequence.arrival_s <= now - self.max_wait_s
+        return self.waits_since(sequence) <= now - self.max_wait_s
 
     def rank(self, sequence: Sequence, now: float) -> Rank:
         """Place among all live sequences at this moment; no two are equal."""
         if self.is_overdue(sequence, now):
-            return (0.0, sequence.arrival_s, sequence.seq_id)
+            return (0.0, self.waits_since(sequence), sequence.arrival_s, sequence.seq_id)
         policy = self.policy
         lanes = policy.lanes
         return (1.0, lanes.rank(lanes.of(sequence)), *policy.place(sequence), sequence.arrival_s, sequence.seq_id)

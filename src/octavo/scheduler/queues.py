@@ -59,14 +59,23 @@ class WaitingQueue:
     def candidates(self, now: float) -> Iterator[Sequence]:
         """Those that wait, first to last. The one just given may be removed before the next one is asked for."""
         latest = now - self._order.max_wait_s
-        yield from _untaken(self._arrivals, 0, latest)
-        lanes, rank = self._lanes, self._order.policy.lanes.rank
-        if len(lanes) == 1:
-            yield from self._punctual(next(iter(lanes)), latest)
+        if self._order.policy.lanes.weighed:
+            yield from self._by_lanes(latest)
             return
+        yield from _untaken(self._arrivals, latest)
+        for entries in list(self._lanes.values()):
+            yield from (sequence for sequence in _untaken(entries, None) if sequence.arrival_s > latest)
+
+    def _by_lanes(self, latest: float) -> Iterator[Sequence]:
+        """The first sequence of every lane that had none admitted since `latest`, then all, from the lowest lane each time."""
+        waits_since = self._order.waits_since
+        overdue = [(waits_since(entries[0][2]), lane) for lane, entries in self._lanes.items()]
+        for _, lane in sorted(entry for entry in overdue if entry[0] <= latest):
+            yield self._lanes[lane][0][2]
         # The rank of a lane changes when a sequence of it is admitted, and only upwards: it is asked for again after each.
-        walks = {lane: self._punctual(lane, latest) for lane in lanes}
-        heap = [(rank(lane), lane) for lane in lanes]
+        rank = self._order.policy.lanes.rank
+        walks = {lane: _untaken(entries, None) for lane, entries in self._lanes.items()}
+        heap = [(rank(lane), lane) for lane in walks]
         heapify(heap)
         while heap:
             _, lane = heappop(heap)
@@ -75,13 +84,10 @@ class WaitingQueue:
                 yield sequence
                 heappush(heap, (rank(lane), lane))
 
-    def _punctual(self, lane: str, latest: float) -> Iterator[Sequence]:
-        """Those of one lane that arrived after `latest`."""
-        return (s for s in _untaken(self._lanes[lane], 0, None) if s.arrival_s > latest)
 
-
-def _untaken(entries: list[_Entry], index: int, latest: float | None) -> Iterator[Sequence]:
-    """Sequences from `index` on, up to the arrival `latest`; one that is taken out meanwhile makes room for its successor."""
+def _untaken(entries: list[_Entry], latest: float | None) -> Iterator[Sequence]:
+    """Sequences up to the arrival `latest`; one that is taken out meanwhile makes room for its successor."""
+    index = 0
     while index < len(entries):
         entry = entries[index]
         if latest is not None and entry[2].arrival_s > latest:

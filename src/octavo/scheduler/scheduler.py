@@ -310,6 +310,7 @@ class Scheduler:
             sequence.first_scheduled_s = now
             sequence.expected_s = self.estimator.remaining_s(sequence, first)
             self._order.policy.lanes.served(sequence, sequence.num_prompt - sequence.num_cached_prompt, 0)
+        self._order.policy.lanes.admitted(sequence, now)
         sequence.state = SequenceState.RUNNING
         sequence.num_computed = first
         self._running[sequence.seq_id] = sequence

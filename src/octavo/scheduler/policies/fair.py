@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
@@ -16,10 +17,13 @@ MAX_IDLE_TENANTS = 4096
 class TenantCounters:
     """One virtual token counter per tenant: service given, divided by the tenant's weight. The lane of a tenant is its name."""
 
+    weighed = True
+
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = dict(weights)
         self._counters: OrderedDict[str, float] = OrderedDict()
         self._waiting: set[str] = set()
+        self._admitted_s: dict[str, float] = {}
         self._last_closed = 0.0
         """Counter of the tenant that was the last one to leave the queue."""
 
@@ -41,6 +45,12 @@ class TenantCounters:
         self._waiting.discard(lane)
         self._last_closed = self._counters[lane]
 
+    def last_admission_s(self, lane: str) -> float:
+        return self._admitted_s.get(lane, -math.inf)
+
+    def admitted(self, sequence: Sequence, now: float) -> None:
+        self._admitted_s[sequence.tenant] = now
+
     def served(self, sequence: Sequence, num_prompt: int, num_output: int) -> None:
         tenant = sequence.tenant
         service = PROMPT_WEIGHT * num_prompt + OUTPUT_WEIGHT * num_output
@@ -53,6 +63,7 @@ class TenantCounters:
         for tenant in self._counters:
             if tenant not in self._waiting:
                 del self._counters[tenant]
+                self._admitted_s.pop(tenant, None)
                 return
 
 
@@ -63,11 +74,13 @@ class Fair:
     prompt is charged when it is admitted, once; an output token when it is there. What preemption makes the engine compute
     again is not charged.
 
-    Guarantee: while two tenants both have waiting sequences and none of these is overdue, the service they are given (divided
-    by weight) differs by at most 2 U, U = max(longest prompt, 2 * tokens the KV cache holds) / least weight, however long that
+    Guarantee: while two tenants both have waiting sequences and no tenant is overdue, the service they are given (divided by
+    weight) differs by at most 2 U, U = max(longest prompt, 2 * tokens the KV cache holds) / least weight, however long that
     lasts and whatever a third one sends; and the machine never idles for it. Within a tenant it is first come, first served.
-    No sequence waits longer than max_wait plus what those that run and those that arrived earlier still need; overdue ones are
-    served ahead of the counters (and charged), so the bound on service is only as good as max_wait is long.
+
+    A tenant is overdue, and then goes ahead of the counters (once, and charged), when its first sequence has waited for
+    max_wait and none of its own was admitted in that time. So the k-th sequence of a tenant's queue waits at most k times
+    max_wait plus what those that run still need; who sends more than its share waits for itself, not at the cost of others.
 
     Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024 (VTC, algorithm 2, theorem 4.4).
     """

@@ -11,6 +11,10 @@ from octavo.sequence import Sequence
 class Lanes(Protocol):
     """Groups of requests that a policy weighs against each other. A lane's rank may change at any moment, but only upwards."""
 
+    weighed: bool
+    """Whether there may be several. Then the starvation bound holds for the first sequence of every lane: who fills its own
+    lane waits for itself, and would otherwise, once overdue, be served ahead of all others."""
+
     def of(self, sequence: Sequence) -> str:
         """The lane of a sequence; always the same one."""
 
@@ -22,6 +26,12 @@ class Lanes(Protocol):
 
     def closes(self, lane: str) -> None:
         """The last waiting sequence has left its lane."""
+
+    def last_admission_s(self, lane: str) -> float:
+        """When a sequence of the lane was admitted last; minus infinity where that does not matter."""
+
+    def admitted(self, sequence: Sequence, now: float) -> None:
+        """The sequence has left the queue for a step."""
 
     def served(self, sequence: Sequence, num_prompt: int, num_output: int) -> None:
         """The sequence was given service: prompt tokens it is about to compute, or tokens it has generated."""

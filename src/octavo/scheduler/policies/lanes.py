@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from octavo.sequence import Sequence
@@ -9,6 +10,8 @@ from octavo.sequence import Sequence
 
 class OneLane:
     """All sequences stand in one lane, and nobody counts what they are given."""
+
+    weighed = False
 
     def of(self, sequence: Sequence) -> str:
         return ""
@@ -20,6 +23,12 @@ class OneLane:
         """Nothing to note."""
 
     def closes(self, lane: str) -> None:
+        """Nothing to note."""
+
+    def last_admission_s(self, lane: str) -> float:
+        return -math.inf
+
+    def admitted(self, sequence: Sequence, now: float) -> None:
         """Nothing to note."""
 
     def served(self, sequence: Sequence, num_prompt: int, num_output: int) -> None:
