@@ -43,6 +43,7 @@ class Sequence:
     fork_of            seq_id of choice 0 of the same request (n > 1): its prompt blocks are shared instead of computed again
     num_computed       tokens whose keys and values are in the cache; reset by preemption
     num_cached_prompt  prompt tokens found in the prefix cache (or shared with fork_of) when first admitted; None until then
+    num_charged        prompt tokens that its tenant has been charged for, or that were cached (policy fair)
     num_displaced      preemptions for want of blocks; the others made room for a better rank, or came of a failed step
     next_prompt_logprob  prompt position whose logprobs are to be reported next (those of earlier ones are out); the first has
                          none
@@ -73,6 +74,7 @@ class Sequence:
     state: SequenceState = SequenceState.WAITING
     num_computed: int = 0
     num_cached_prompt: int | None = None
+    num_charged: int = 0
     num_preemptions: int = 0
     num_displaced: int = 0
     next_prompt_logprob: int = 1

@@ -73,7 +73,7 @@ class WaitingQueue:
         for _, lane in sorted(entry for entry in overdue if entry[0] <= latest):
             yield self._lanes[lane][0][2]
         # The rank of a lane changes when a sequence of it is admitted, and only upwards: it is asked for again after each.
-        rank = self._order.policy.lanes.rank
+        rank = self._order.policy.lanes.next_rank
         walks = {lane: _untaken(entries, None) for lane, entries in self._lanes.items()}
         heap = [(rank(lane), lane) for lane in walks]
         heapify(heap)

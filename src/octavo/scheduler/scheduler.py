@@ -309,10 +309,9 @@ class Scheduler:
             sequence.num_cached_prompt = min(first, sequence.num_prompt)
             sequence.first_scheduled_s = now
             sequence.expected_s = self.estimator.remaining_s(sequence, first)
-            self._order.policy.lanes.served(sequence, sequence.num_prompt - sequence.num_cached_prompt, 0)
-        self._order.policy.lanes.admitted(sequence, now)
         sequence.state = SequenceState.RUNNING
         sequence.num_computed = first
+        self._order.policy.lanes.admitted(sequence, now)
         self._running[sequence.seq_id] = sequence
         growth = self._grow(sequence, num_new, draft)
         if growth is None:
@@ -348,8 +347,7 @@ class Scheduler:
         sequence.num_computed = share.num_computed + share.num_new
         self._manager.commit(sequence)
         update = settle_share(sequence, share.needs_sample, token, prompt_logprobs, self.max_model_len)
-        if share.needs_sample:
-            self._order.policy.lanes.served(sequence, 0, 1)
+        self._order.policy.lanes.served(sequence, int(share.needs_sample))
         if update is not None and update.finish_reason is not None:
             self.estimator.observe_end(sequence)
             self._end(sequence, update.finish_reason)

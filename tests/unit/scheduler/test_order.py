@@ -52,7 +52,7 @@ def test_the_queue_and_the_rank_agree_under_every_policy(name: str) -> None:
     ]
     for sequence in sequences:
         queue.add(sequence)
-        order.policy.lanes.served(sequence, sequence.seq_id, 0)
+        order.policy.lanes.served(sequence, sequence.seq_id)
     now = 5.0 if name == "fair" else 9.0  # of an overdue tenant only the first sequence goes ahead
     assert [sequence.seq_id for sequence in queue.candidates(now)] == ranked(order, sequences, now)
 
@@ -76,7 +76,7 @@ def test_of_an_overdue_tenant_one_sequence_goes_ahead_and_then_the_counters_rule
     sequences = [make_sequence(i, [1], arrival_s=0.0, tenant="ab"[i % 2]) for i in range(4)]
     for sequence in sequences:
         queue.add(sequence)
-    lanes.served(sequences[1], 1000, 0)
+    lanes.served(sequences[1], 1000)
     assert next(queue.candidates(9.0)).tenant == "a"
     lanes.admitted(sequences[0], 9.0)
     queue.remove(sequences[0])

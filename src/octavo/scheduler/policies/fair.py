@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
-from octavo.sequence import Sequence
+from octavo.sequence import Sequence, SequenceState
 
 PROMPT_WEIGHT = 1.0
 OUTPUT_WEIGHT = 2.0
@@ -24,6 +24,8 @@ class TenantCounters:
         self._counters: OrderedDict[str, float] = OrderedDict()
         self._waiting: set[str] = set()
         self._admitted_s: dict[str, float] = {}
+        self._prefills: dict[str, list[Sequence]] = {}
+        """Admitted sequences whose prompts may not be computed yet."""
         self._last_closed = 0.0
         """Counter of the tenant that was the last one to leave the queue."""
 
@@ -32,6 +34,19 @@ class TenantCounters:
 
     def rank(self, lane: str) -> float:
         return self._counters.get(lane, 0.0)
+
+    def next_rank(self, lane: str) -> float:
+        """Prompts that were admitted but are not computed yet count as if they were.
+
+        Else one tenant could take all seats before the first of its chunks is charged.
+        """
+        prefills = [sequence for sequence in self._prefills.get(lane, ()) if _is_prefill(sequence)]
+        if prefills:
+            self._prefills[lane] = prefills
+        else:
+            self._prefills.pop(lane, None)
+        promised = sum(sequence.num_prompt - sequence.num_charged for sequence in prefills)
+        return self.rank(lane) + PROMPT_WEIGHT * promised / self._weights.get(lane, 1.0)
 
     def opens(self, lane: str, others: Iterable[str]) -> None:
         """A newcomer starts at the active minimum: what it did not ask for while it was away is not owed to it."""
@@ -49,11 +64,18 @@ class TenantCounters:
         return self._admitted_s.get(lane, -math.inf)
 
     def admitted(self, sequence: Sequence, now: float) -> None:
-        self._admitted_s[sequence.tenant] = now
-
-    def served(self, sequence: Sequence, num_prompt: int, num_output: int) -> None:
         tenant = sequence.tenant
-        service = PROMPT_WEIGHT * num_prompt + OUTPUT_WEIGHT * num_output
+        self._admitted_s[tenant] = now
+        sequence.num_charged = max(sequence.num_charged, min(sequence.num_computed, sequence.num_prompt))
+        if _is_prefill(sequence):
+            self._prefills.setdefault(tenant, []).append(sequence)
+
+    def served(self, sequence: Sequence, num_output: int) -> None:
+        tenant, service = sequence.tenant, OUTPUT_WEIGHT * num_output
+        num_prompt = min(sequence.num_computed, sequence.num_prompt) - sequence.num_charged
+        if num_prompt > 0:
+            sequence.num_charged += num_prompt
+            service += PROMPT_WEIGHT * num_prompt
         self._counters[tenant] = self._counters.get(tenant, 0.0) + service / self._weights.get(tenant, 1.0)
 
     def _forget_idle(self) -> None:
@@ -67,12 +89,17 @@ class TenantCounters:
                 return
 
 
+def _is_prefill(sequence: Sequence) -> bool:
+    return sequence.state is SequenceState.RUNNING and sequence.num_charged < sequence.num_prompt
+
+
 class Fair:
     """The tenant that has been given least goes first, its own sequences in order of arrival; the one given most is preempted.
 
-    Service is 1 per prompt token computed (cached ones are free) and 2 per token generated, divided by the tenant's weight. A
-    prompt is charged when it is admitted, once; an output token when it is there. What preemption makes the engine compute
-    again is not charged.
+    Service is 1 per prompt token computed (cached ones are free) and 2 per token generated, divided by the tenant's weight. It
+    is charged when it has been given; the next sequence is admitted from the tenant that has least with what is still to be
+    given to its admitted prompts. So a short request of one tenant passes a long prompt of another between two of its chunks.
+    What preemption makes the engine compute again is not charged.
 
     Guarantee: while two tenants both have waiting sequences and no tenant is overdue, the service they are given (divided by
     weight) differs by at most 2 U, U = max(longest prompt, 2 * tokens the KV cache holds) / least weight, however long that

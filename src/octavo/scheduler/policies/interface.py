@@ -19,7 +19,10 @@ class Lanes(Protocol):
         """The lane of a sequence; always the same one."""
 
     def rank(self, lane: str) -> float:
-        """Of a lane with waiting or running sequences; smallest first."""
+        """Of a lane with waiting or running sequences; smallest first. Decides whose turn it is in a step."""
+
+    def next_rank(self, lane: str) -> float:
+        """The rank with what the lane has been promised; smallest first. Decides from which lane the next one is admitted."""
 
     def opens(self, lane: str, others: Iterable[str]) -> None:
         """A lane without waiting sequences is about to get one; sequences of `others` wait already."""
@@ -31,10 +34,10 @@ class Lanes(Protocol):
         """When a sequence of the lane was admitted last; minus infinity where that does not matter."""
 
     def admitted(self, sequence: Sequence, now: float) -> None:
-        """The sequence has left the queue for a step."""
+        """The sequence has left the queue for a step; num_computed is what it starts from."""
 
-    def served(self, sequence: Sequence, num_prompt: int, num_output: int) -> None:
-        """The sequence was given service: prompt tokens it is about to compute, or tokens it has generated."""
+    def served(self, sequence: Sequence, num_output: int) -> None:
+        """A step of the sequence is settled: num_computed is where it is now, num_output how many tokens it has generated."""
 
 
 class Policy(Protocol):

@@ -19,6 +19,9 @@ class OneLane:
     def rank(self, lane: str) -> float:
         return 0.0
 
+    def next_rank(self, lane: str) -> float:
+        return 0.0
+
     def opens(self, lane: str, others: Iterable[str]) -> None:
         """Nothing to note."""
 
@@ -31,5 +34,5 @@ class OneLane:
     def admitted(self, sequence: Sequence, now: float) -> None:
         """Nothing to note."""
 
-    def served(self, sequence: Sequence, num_prompt: int, num_output: int) -> None:
+    def served(self, sequence: Sequence, num_output: int) -> None:
         """Nothing to note."""
