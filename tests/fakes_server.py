@@ -54,7 +54,7 @@ class FakeEngine:
     release        deliveries after the first wait for it; set by default
     fail_first     raised before the first delivery; fail_after_tokens: RuntimeError once that many tokens were delivered
     running        ids of requests whose iterator is open; aborted: those closed before they finished
-    requests       (prompt, sampling params, priority, cache salt) of every request, in order
+    requests       (prompt, sampling params, priority, cache salt) of every request, in order; tenants, timeouts_s beside it
     """
 
     def __init__(self) -> None:
@@ -89,12 +89,25 @@ class FakeEngine:
         self.running: set[str] = set()
         self.aborted: list[str] = []
         self.requests: list[tuple[list[int], SamplingParams, int, str]] = []
+        self.tenants: list[str] = []
+        self.timeouts_s: list[float | None] = []
+        self.scheduler_policy = "fcfs"
         self._changed = asyncio.Condition()
 
     async def generate(
-        self, prompt: list[int], sampling_params: SamplingParams, request_id: str, *, priority: int = 0, cache_salt: str = ""
+        self,
+        prompt: list[int],
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        tenant: str = "default",
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         self.requests.append((prompt, sampling_params, priority, cache_salt))
+        self.tenants.append(tenant)
+        self.timeouts_s.append(timeout_s)
         if self.fail_first is not None:
             raise self.fail_first
         self.running.add(request_id)

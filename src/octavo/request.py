@@ -7,9 +7,12 @@ import uuid
 import msgspec
 
 from octavo.sampling_params import SamplingParams
+from octavo.sequence import DEFAULT_TENANT
 
 MAX_REQUEST_ID_LENGTH = 256
 MAX_CACHE_SALT_LENGTH = 256
+MAX_TENANT_LENGTH = 256
+MAX_TIMEOUT_S = 86_400.0
 
 
 class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -23,6 +26,8 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     arrival_s         monotonic clock; one clock for all processes of a machine
     cache_salt        requests share prefix-cache blocks only with equal salts
     priority          lower is served first, for policies that look at it
+    tenant            whose it is: the name of its API key or its `user` field
+    deadline_s        when it ends with what it has, on the clock of arrival_s; None: never
     """
 
     request_id: str
@@ -34,6 +39,8 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     arrival_s: float
     cache_salt: str = ""
     priority: int = 0
+    tenant: str = DEFAULT_TENANT
+    deadline_s: float | None = None
 
 
 def new_request_id(prefix: str = "req") -> str:

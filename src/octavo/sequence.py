@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from octavo.sampling_params import SamplingParams
 
+DEFAULT_TENANT = "default"
+"""Of requests that say nothing of whose they are."""
+
 
 class SequenceState(enum.Enum):
     WAITING = "waiting"
@@ -16,12 +19,17 @@ class SequenceState(enum.Enum):
 
 
 class FinishReason(enum.Enum):
-    """Why a sequence ended; the value is what the API reports."""
+    """Why a sequence ended. OpenAI's API knows stop and length; engine.output_processor says how the others are reported.
+
+    TIMEOUT  the request's own deadline passed; SHED: it waited longer than the queue timeout
+    """
 
     STOP = "stop"
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
+    TIMEOUT = "timeout"
+    SHED = "shed"
 
 
 @dataclass(slots=True)
@@ -35,10 +43,16 @@ class Sequence:
     fork_of            seq_id of choice 0 of the same request (n > 1): its prompt blocks are shared instead of computed again
     num_computed       tokens whose keys and values are in the cache; reset by preemption
     num_cached_prompt  prompt tokens found in the prefix cache (or shared with fork_of) when first admitted; None until then
+    num_charged        prompt tokens that its tenant has been charged for, or that were cached (policy fair)
+    num_displaced      preemptions for want of blocks; the others made room for a better rank, or came of a failed step
     next_prompt_logprob  prompt position whose logprobs are to be reported next (those of earlier ones are out); the first has
                          none
     adapter_id         content identity (not the name) of the adapter its keys and values depend on; "" is the bare model
     first_scheduled_s  time of its first step, on the clock of arrival_s; None while it has not been in one
+    deadline_s         when it ends with what it has, on the clock of arrival_s; None: never
+    tenant             whose request it is, for policies and history
+    expected_s         estimated seconds from its first step to its end; while it waits, set under policies that ask for it only
+    expected_output    output tokens that admission counts it with; 0: not known
     """
 
     seq_id: int
@@ -53,14 +67,20 @@ class Sequence:
     cache_salt: str = ""
     adapter_id: str = ""
     priority: int = 0
+    tenant: str = DEFAULT_TENANT
+    deadline_s: float | None = None
     fork_of: int | None = None
     output_token_ids: list[int] = field(default_factory=list)
     state: SequenceState = SequenceState.WAITING
     num_computed: int = 0
     num_cached_prompt: int | None = None
+    num_charged: int = 0
     num_preemptions: int = 0
+    num_displaced: int = 0
     next_prompt_logprob: int = 1
     first_scheduled_s: float | None = None
+    expected_s: float = 0.0
+    expected_output: int = 0
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     """The id that ended it, when finish_reason is STOP by a token."""

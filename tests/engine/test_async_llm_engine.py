@@ -18,6 +18,7 @@ from tests.fakes import fake_text, write_model
 
 from octavo.engine.args import EngineArgs
 from octavo.engine.async_llm_engine import AsyncLLMEngine
+from octavo.engine.ledger import ShedReason
 from octavo.engine.outputs import OutputKind
 from octavo.engine.supervisor import CoreState, Patience
 from octavo.errors import (
@@ -181,6 +182,22 @@ def test_abort_ends_the_stream_with_its_reason(model: Path) -> None:
     run(test())
 
 
+def test_a_request_that_waited_too_long_is_shed_and_one_with_a_timeout_keeps_its_text(model: Path) -> None:
+    async def test() -> None:
+        async with serving(model, max_num_seqs=1, queue_timeout=0.3) as engine:
+            timed = await engine.add_request("slow", LONG, timeout_s=1.0)
+            with pytest.raises(OverloadedError) as caught:
+                async for _ in engine.generate("slow", LONG):
+                    pass
+            assert caught.value.status == 429 and caught.value.retry_after_s >= 1.0
+            outputs = [output async for output in timed]
+            assert (outputs[-1].outputs[0].finish_reason, outputs[-1].outputs[0].stop_reason) == ("length", "timeout")
+            assert engine.ledger.totals.finished[FinishReason.SHED] == engine.ledger.totals.finished[FinishReason.TIMEOUT] == 1
+            await until(lambda: is_idle(engine))
+
+    run(test())
+
+
 def test_a_full_queue_refuses_with_the_time_to_come_back(model: Path) -> None:
     async def test() -> None:
         async with serving(model, max_num_seqs=1, max_num_queued_requests=2) as engine:
@@ -188,7 +205,7 @@ def test_a_full_queue_refuses_with_the_time_to_come_back(model: Path) -> None:
             with pytest.raises(OverloadedError) as caught:
                 await engine.add_request("slow", LONG)
             assert caught.value.status == 429 and caught.value.retry_after_s >= 1.0
-            assert engine.ledger.totals.rejected == 1
+            assert engine.ledger.totals.shed[ShedReason.QUEUE_REQUESTS] == 1
             streams[2].close()
             (await engine.add_request("slow", LONG)).close()
             for stream in streams:

@@ -23,7 +23,8 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("text",),
     ("loader",),
     ("config",),
-    ("request", "sequence", "step"),
+    ("request",),
+    ("sequence", "step"),
     ("sampling_params", "registry", "log"),
     ("errors",),
 )

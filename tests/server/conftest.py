@@ -85,9 +85,10 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(config: ServerConfig, **app_options: Any) -> Iterator[LiveServer]:
+def live_server(config: ServerConfig, *, scheduler_policy: str = "fcfs") -> Iterator[LiveServer]:
     engine = FakeEngine()
-    server = LiveServer(engine, create_app(engine, config, model_name=MODEL, **app_options))
+    engine.scheduler_policy = scheduler_policy
+    server = LiveServer(engine, create_app(engine, config, model_name=MODEL))
     server.start()
     try:
         yield server

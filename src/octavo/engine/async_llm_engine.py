@@ -19,6 +19,7 @@ from octavo.engine.ledger import Ledger
 from octavo.engine.metrics import Metrics
 from octavo.engine.output_processor import OutputProcessor
 from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.engine.overload import check_queue, retry_after_s
 from octavo.engine.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.stats_log import RequestLog, StatsLog
 from octavo.engine.stream import RequestStream
@@ -28,15 +29,12 @@ from octavo.errors import EngineDeadError, OctavoError, OverloadedError
 from octavo.log import get_logger
 from octavo.request import new_request_id
 from octavo.sampling_params import SamplingParams
+from octavo.sequence import DEFAULT_TENANT, FinishReason
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
 LONG_TEXT = 4096
 """Characters from which a prompt is tokenised in a thread: about a millisecond of work, during which streams would stall."""
-
-MAX_RETRY_AFTER_S = 120.0
-DEFAULT_RETRY_AFTER_S = 5.0
-"""Advice while nothing has finished lately, so that no rate is known."""
 
 _logger = get_logger(__name__)
 
@@ -81,7 +79,9 @@ class AsyncLLMEngine:
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor
         self._outputs = OutputProcessor(model.tokenizer, ledger)
-        self._input = InputProcessor(model.tokenizer, model.config, max_model_len)
+        self._input = InputProcessor(
+            model.tokenizer, model.config, max_model_len, scheduler_policy=ready.config.scheduler.scheduler_policy
+        )
         self._streams: dict[str, RequestStream] = {}
         self._closed: str | None = None
         """Why no new request is taken."""
@@ -136,15 +136,27 @@ class AsyncLLMEngine:
         *,
         priority: int = 0,
         cache_salt: str = "",
+        tenant: str = DEFAULT_TENANT,
+        timeout_s: float | None = None,
         output_kind: OutputKind = OutputKind.DELTA,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Run one request and yield its deliveries. Closing or cancelling the iterator aborts it and frees all it holds.
+
+        tenant     whose request it is, for the policy fair and for the bill
+        timeout_s  seconds after which it ends with what it has: finish_reason "length", stop_reason "timeout"
 
         Raises InvalidRequestError, OverloadedError or EngineDeadError before the first delivery, RequestFailedError or
         EngineDeadError after it.
         """
         stream = await self.add_request(
-            prompt, sampling_params, request_id, priority=priority, cache_salt=cache_salt, output_kind=output_kind
+            prompt,
+            sampling_params,
+            request_id,
+            priority=priority,
+            cache_salt=cache_salt,
+            tenant=tenant,
+            timeout_s=timeout_s,
+            output_kind=output_kind,
         )
         try:
             async for output in stream:
@@ -160,23 +172,33 @@ class AsyncLLMEngine:
         *,
         priority: int = 0,
         cache_salt: str = "",
+        tenant: str = DEFAULT_TENANT,
+        timeout_s: float | None = None,
         output_kind: OutputKind = OutputKind.DELTA,
     ) -> RequestStream:
         """Queue one request; the stream must be read to its end or closed. Raises as the first step of `generate` does."""
         arrival_s = time.monotonic()
-        self._admit(arrival_s)
+        self._admit(tenant, 0, arrival_s)
         request_id = request_id if request_id is not None else new_request_id()
 
         def prepare() -> Prepared:
             return self._input.prepare(
-                prompt, sampling_params, request_id, arrival_s=arrival_s, priority=priority, cache_salt=cache_salt
+                prompt,
+                sampling_params,
+                request_id,
+                arrival_s=arrival_s,
+                priority=priority,
+                cache_salt=cache_salt,
+                tenant=tenant,
+                timeout_s=timeout_s,
             )
 
         if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
             prepared = await asyncio.to_thread(prepare)
-            self._admit(time.monotonic())  # others came meanwhile
         else:
             prepared = prepare()
+        # Others may have come meanwhile, and only now the length is known.
+        self._admit(tenant, len(prepared.request.prompt_token_ids), time.monotonic())
         self._outputs.add(prepared.request, prepared.prompt, output_kind)
         stream = RequestStream(request_id, output_kind, self._drop)
         self._streams[request_id] = stream
@@ -216,6 +238,11 @@ class AsyncLLMEngine:
         )
 
     @property
+    def scheduler_policy(self) -> str:
+        """Name of the policy in force."""
+        return self._input.scheduler_policy
+
+    @property
     def core_pid(self) -> int | None:
         """Process id of the core; None while it is being restarted."""
         return self._supervisor.pid
@@ -236,21 +263,12 @@ class AsyncLLMEngine:
         await self._supervisor.stop()
         self._end_all("was shut down")
 
-    def _admit(self, now_s: float) -> None:
+    def _admit(self, tenant: str, num_prompt_tokens: int, now_s: float) -> None:
         """Raise EngineDeadError or OverloadedError when a new request cannot be taken now."""
         if self._closed is not None:
             raise EngineDeadError(self._closed)
         self._supervisor.check(heartbeat=False)
-        limit = self.resolved_config.scheduler.max_num_queued_requests
-        num_waiting = self.ledger.num_waiting(self.resolved_config.scheduler.max_num_seqs)
-        if num_waiting >= limit:
-            self.ledger.rejected()
-            rate = self.ledger.drain_rate(now_s)
-            retry_after_s = min(MAX_RETRY_AFTER_S, max(1.0, num_waiting / rate)) if rate > 0.0 else DEFAULT_RETRY_AFTER_S
-            raise OverloadedError(
-                f"{num_waiting} requests wait and the limit is {limit} (--max-num-queued-requests); try again later",
-                retry_after_s=retry_after_s,
-            )
+        check_queue(self.ledger, self.resolved_config.scheduler, tenant, num_prompt_tokens, now_s)
 
     def _abort(self, request_ids: list[str]) -> list[RequestOutput]:
         outputs = self._outputs.abort(request_ids, time.monotonic())
@@ -263,7 +281,13 @@ class AsyncLLMEngine:
         self._forget(request_id)
 
     def _deliver(self, stream: RequestStream, output: RequestOutput) -> None:
-        stream.put(output)
+        record = output.metrics
+        if record is not None and record.outcome is FinishReason.SHED:
+            now_s = time.monotonic()
+            wait_s = retry_after_s(self.ledger, self.ledger.num_queued, now_s)
+            stream.fail(OverloadedError(f"{output.error}; try again later", retry_after_s=wait_s))
+        else:
+            stream.put(output)
         if output.finished:
             self._forget(stream.request_id)
 

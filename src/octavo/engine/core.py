@@ -49,8 +49,8 @@ class EngineCore:
         self._clock = clock
         self._requests: dict[str, dict[int, Sequence]] = {}
         """Live choices by request id and choice index."""
-        self._not_started: dict[int, str] = {}
-        """seq_id to request id of sequences that no step has touched yet."""
+        self._not_started: dict[int, Sequence] = {}
+        """Sequences that no step has touched yet, by seq_id."""
         self._pending: list[TokenOutput] = []
         """Ends that the next step reports."""
         self._next_seq_id = 0
@@ -80,24 +80,28 @@ class EngineCore:
             return
         self._requests[request.request_id] = sequences
         for sequence in sequences.values():
-            self._not_started[sequence.seq_id] = request.request_id
+            self._not_started[sequence.seq_id] = sequence
 
     def abort(self, request_id: str, choice: int = -1) -> None:
-        """Drop one choice of a request, or all with -1, in whatever state it is; nothing happens if it has ended already."""
+        """Drop all choices of a request (-1), or one that has ended by a stop string, in whatever state they are.
+
+        Nothing happens to what has ended already.
+        """
+        reason = FinishReason.ABORT if choice < 0 else FinishReason.STOP
         choices = self._requests.get(request_id)
         if choices is None:
             return
         for index in list(choices) if choice < 0 else [choice]:
             sequence = choices.get(index)
             if sequence is not None:
-                self._scheduler.abort(sequence.seq_id)
+                self._scheduler.abort(sequence.seq_id, reason)
                 self._forget(sequence)
 
     def step(self) -> StepOutputs:
         """Compute one step; without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless."""
         started_s = self._clock()
         outputs, self._pending = self._pending, []
-        started: list[str] = []
+        started: list[Sequence] = []
         plan = self._scheduler.schedule(started_s)
         if plan is not None:
             if self._not_started:
@@ -110,7 +114,14 @@ class EngineCore:
                 raise
             self._num_steps += 1
             outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
-        return StepOutputs(outputs, started, self.stats(), started_s, self._clock())
+        return StepOutputs(
+            outputs,
+            [sequence.request_id for sequence in started],
+            self.stats(),
+            started_s,
+            self._clock(),
+            [sequence.expected_s for sequence in started],
+        )
 
     def stats(self) -> CoreStats:
         """Gauges now, counters since the start."""
@@ -152,13 +163,15 @@ class EngineCore:
                 choice=choice,
                 cache_salt=request.cache_salt,
                 priority=request.priority,
+                tenant=request.tenant,
+                deadline_s=request.deadline_s,
                 fork_of=first if choice else None,
             )
             for choice in range(request.sampling.n)
         ]
 
-    def _take_started(self, plan: StepPlan) -> list[str]:
-        """Ids of requests with a sequence that is in a step for the first time."""
+    def _take_started(self, plan: StepPlan) -> list[Sequence]:
+        """Sequences that are in a step for the first time."""
         pending = self._not_started
         return [pending.pop(share.seq_id) for share in plan.sequences if share.seq_id in pending]
 

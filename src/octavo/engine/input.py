@@ -11,8 +11,10 @@ import msgspec
 
 from octavo.config.model import ModelConfig
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, Request
+from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, MAX_TENANT_LENGTH, MAX_TIMEOUT_S, Request
 from octavo.sampling_params import SamplingParams
+from octavo.scheduler.policies.registry import policy_reads_priority
+from octavo.sequence import DEFAULT_TENANT
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
@@ -32,6 +34,7 @@ class Prepared:
 class InputProcessor:
     """Checks everything a request may get wrong, so that the core need not. Safe to use from several threads.
 
+    scheduler_policy  the one in force; to be set anew when it is swapped, so that no priority is taken and then ignored
     random_seed  draws the seed of requests that bring none; below 2**63
     """
 
@@ -41,14 +44,14 @@ class InputProcessor:
         model: ModelConfig,
         max_model_len: int,
         *,
-        policy_reads_priority: bool = False,
+        scheduler_policy: str = "fcfs",
         random_seed: Callable[[], int] = lambda: secrets.randbits(63),
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
         self._eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
         self._max_model_len = max_model_len
-        self._policy_reads_priority = policy_reads_priority
+        self.scheduler_policy = scheduler_policy
         self._random_seed = random_seed
 
     def prepare(
@@ -60,9 +63,13 @@ class InputProcessor:
         arrival_s: float,
         priority: int = 0,
         cache_salt: str = "",
+        tenant: str = DEFAULT_TENANT,
+        timeout_s: float | None = None,
     ) -> Prepared:
         """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds."""
         self._check_envelope(request_id, priority, cache_salt)
+        _check_tenant(tenant)
+        _check_timeout(timeout_s)
         sampling = self._checked_sampling(sampling)
         text, token_ids = self._token_ids(prompt)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
@@ -82,6 +89,8 @@ class InputProcessor:
             arrival_s=arrival_s,
             cache_salt=cache_salt,
             priority=priority,
+            tenant=tenant,
+            deadline_s=None if timeout_s is None else arrival_s + timeout_s,
         )
         return Prepared(request, text)
 
@@ -96,9 +105,11 @@ class InputProcessor:
             raise InvalidRequestError(
                 f"priority is {priority!r}; it must be an integer within +-{_MAX_PRIORITY}", param="priority"
             )
-        if priority and not self._policy_reads_priority:
+        if priority and not policy_reads_priority(self.scheduler_policy):
             raise InvalidRequestError(
-                f"priority is {priority}, but the scheduler policy does not look at priorities; leave it out", param="priority"
+                f"priority is {priority}, but the scheduler policy {self.scheduler_policy} would ignore it; leave it out, or "
+                "choose --scheduler-policy priority",
+                param="priority",
             )
 
     def _checked_sampling(self, sampling: SamplingParams) -> SamplingParams:
@@ -123,6 +134,7 @@ class InputProcessor:
         if isinstance(prompt, Mapping):
             content = prompt.get("prompt_token_ids", prompt.get("prompt"))
         if isinstance(content, str):
+            self._tokenizer.require_fits(content, self._max_model_len, "prompt")
             token_ids = self._tokenizer.encode(content)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
@@ -164,3 +176,17 @@ class InputProcessor:
                 param="max_tokens",
             )
         return asked
+
+
+def _check_tenant(tenant: str) -> None:
+    if not isinstance(tenant, str) or not 0 < len(tenant) <= MAX_TENANT_LENGTH:
+        raise InvalidRequestError(f"the tenant must be a text of 1..{MAX_TENANT_LENGTH} characters", param="user")
+
+
+def _check_timeout(timeout_s: float | None) -> None:
+    if timeout_s is None:
+        return
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= MAX_TIMEOUT_S:
+        raise InvalidRequestError(
+            f"timeout is {timeout_s!r}; it must be a number of seconds above 0, at most {MAX_TIMEOUT_S:g}", param="timeout"
+        )

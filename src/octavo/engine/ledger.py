@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from octavo.engine.tenant_service import TenantService
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import InvalidRequestError
-from octavo.sequence import FinishReason
+from octavo.sequence import DEFAULT_TENANT, FinishReason
 
 _DRAIN_WINDOW_S = 60.0
 
@@ -25,15 +26,28 @@ class RequestState(enum.Enum):
     FINISHED = "finished"
 
 
+class ShedReason(enum.Enum):
+    """Why a request was turned away with 429: too many wait, with too many tokens; or it waited too long itself."""
+
+    QUEUE_REQUESTS = "queue_requests"
+    QUEUE_TOKENS = "queue_tokens"
+    QUEUE_TIMEOUT = "queue_timeout"
+
+
 @dataclass(slots=True)
 class RequestRecord:
-    """The life of one request. Times are on the monotonic clock; num_generated_tokens counts all choices."""
+    """The life of one request. Times are on the monotonic clock; num_generated_tokens counts all choices.
+
+    estimated_s: how long the scheduler expected it to take from its first step to its end, when that step came.
+    """
 
     request_id: str
     num_prompt_tokens: int
     num_choices: int
     max_tokens: int
     arrival_s: float
+    tenant: str = DEFAULT_TENANT
+    estimated_s: float | None = None
     state: RequestState = RequestState.QUEUED
     scheduled_s: float | None = None
     first_token_s: float | None = None
@@ -63,7 +77,7 @@ class Totals:
     prompt_tokens: int = 0
     generation_tokens: int = 0
     finished: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
-    rejected: int = 0
+    shed: dict[ShedReason, int] = field(default_factory=lambda: dict.fromkeys(ShedReason, 0))
     core_restarts: int = 0
     preemptions: int = 0
     prefix_queries: int = 0
@@ -76,10 +90,12 @@ class Ledger:
     def __init__(self, listeners: Iterable[LedgerListener] = ()) -> None:
         self._live: dict[str, RequestRecord] = {}
         self._num_queued = 0
+        self._num_queued_tokens = 0
         self._num_live_choices = 0
         self._listeners = list(listeners)
         self._finish_times: deque[float] = deque(maxlen=4096)
         self.totals = Totals()
+        self.tenants = TenantService()
         self.core = CoreStats()
 
     @property
@@ -90,6 +106,11 @@ class Ledger:
     def num_queued(self) -> int:
         """Requests that no step has touched yet."""
         return self._num_queued
+
+    @property
+    def num_queued_tokens(self) -> int:
+        """Their prompt tokens."""
+        return self._num_queued_tokens
 
     @property
     def num_running(self) -> int:
@@ -112,15 +133,18 @@ class Ledger:
             raise InvalidRequestError(f"request id {record.request_id!r} is in use; choose another", param="request_id")
         self._live[record.request_id] = record
         self._num_queued += 1
+        self._num_queued_tokens += record.num_prompt_tokens
+        self.tenants.of(record.tenant).requests += 1
         self._num_live_choices += record.num_choices
 
-    def started(self, request_id: str, at_s: float) -> None:
-        """The request was scheduled for the first time."""
+    def started(self, request_id: str, at_s: float, estimated_s: float | None = None) -> None:
+        """The request was scheduled for the first time, and was then expected to take estimated_s seconds."""
         record = self._live.get(request_id)
         if record is not None and record.state is RequestState.QUEUED:
             record.state = RequestState.RUNNING
-            record.scheduled_s = at_s
+            record.scheduled_s, record.estimated_s = at_s, estimated_s
             self._num_queued -= 1
+            self._num_queued_tokens -= record.num_prompt_tokens
 
     def tokens(self, record: RequestRecord, count: int, at_s: float) -> None:
         """A live request gained `count` tokens that are part of its answer."""
@@ -128,11 +152,15 @@ class Ledger:
         if record.first_token_s is None:
             record.first_token_s = at_s
             self.totals.prompt_tokens += record.num_prompt_tokens
+            tenant = self.tenants.of(record.tenant)
+            tenant.prompt_tokens += record.num_prompt_tokens - record.num_cached_tokens
+            tenant.cached_tokens += record.num_cached_tokens
         elif record.last_token_s is not None:
             interval_s = at_s - record.last_token_s
         record.last_token_s = at_s
         record.num_generated_tokens += count
         self.totals.generation_tokens += count
+        self.tenants.of(record.tenant).generation_tokens += count
         for listener in self._listeners:
             listener.tokens(record, interval_s)
 
@@ -143,18 +171,23 @@ class Ledger:
             return None
         if record.state is RequestState.QUEUED:
             self._num_queued -= 1
+            self._num_queued_tokens -= record.num_prompt_tokens
+        if outcome is FinishReason.SHED:
+            self.shed(record.tenant, ShedReason.QUEUE_TIMEOUT)
         self._num_live_choices -= record.num_choices
         record.state = RequestState.FINISHED
         record.outcome, record.error, record.finished_s = outcome, error, at_s
         self.totals.finished[outcome] += 1
-        self._finish_times.append(at_s)
+        if record.scheduled_s is not None:  # those that end in the queue say nothing of how fast it is served
+            self._finish_times.append(at_s)
         for listener in self._listeners:
             listener.finished(record)
         return record
 
-    def rejected(self) -> None:
-        """A request was turned away because the queue is full; it never gets a record."""
-        self.totals.rejected += 1
+    def shed(self, tenant: str, reason: ShedReason) -> None:
+        """A request was turned away with 429. One that finds the queue full never gets a record."""
+        self.totals.shed[reason] += 1
+        self.tenants.of(tenant).shed += 1
 
     def core_reported(self, stats: CoreStats) -> None:
         """Take the gauges of the core, and the growth of its counters."""
@@ -189,5 +222,7 @@ class Ledger:
         """Assert that the counts equal what the records say."""
         queued = sum(record.state is RequestState.QUEUED for record in self._live.values())
         assert queued == self._num_queued, (queued, self._num_queued)
+        tokens = sum(r.num_prompt_tokens for r in self._live.values() if r.state is RequestState.QUEUED)
+        assert tokens == self._num_queued_tokens, (tokens, self._num_queued_tokens)
         choices = sum(record.num_choices for record in self._live.values())
         assert choices == self._num_live_choices, (choices, self._num_live_choices)

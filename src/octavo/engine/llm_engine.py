@@ -19,6 +19,7 @@ from octavo.engine.wire.messages import CoreStats
 from octavo.errors import EngineDeadError
 from octavo.ops.interface import Program
 from octavo.sampling_params import SamplingParams
+from octavo.sequence import DEFAULT_TENANT
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -52,7 +53,12 @@ class LLMEngine:
         self.ledger = Ledger()
         self._core = built.core
         self._program = built.program
-        self._input = InputProcessor(model.tokenizer, model.config, self.max_model_len)
+        self._input = InputProcessor(
+            model.tokenizer,
+            model.config,
+            self.max_model_len,
+            scheduler_policy=self.resolved_config.scheduler.scheduler_policy,
+        )
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
         self._aborted: list[RequestOutput] = []
         self._closed = False
@@ -69,13 +75,25 @@ class LLMEngine:
         *,
         priority: int = 0,
         cache_salt: str = "",
+        tenant: str = DEFAULT_TENANT,
+        timeout_s: float | None = None,
         output_kind: OutputKind = OutputKind.CUMULATIVE,
     ) -> None:
-        """Queue one request. Raises InvalidRequestError or ContextLengthError naming the field."""
+        """Queue one request; tenant and timeout_s as in AsyncLLMEngine.generate.
+
+        Raises InvalidRequestError or ContextLengthError naming the field.
+        """
         if self._closed:
             raise EngineDeadError("the engine is shut down")
         prepared = self._input.prepare(
-            prompt, params, request_id, arrival_s=time.monotonic(), priority=priority, cache_salt=cache_salt
+            prompt,
+            params,
+            request_id,
+            arrival_s=time.monotonic(),
+            priority=priority,
+            cache_salt=cache_salt,
+            tenant=tenant,
+            timeout_s=timeout_s,
         )
         self._outputs.add(prepared.request, prepared.prompt, output_kind)
         self._core.add_request(prepared.request)

@@ -36,6 +36,15 @@ _HISTOGRAMS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
 )
 
 
+_TENANT_COUNTERS = (
+    ("requests", "Requests taken from the tenant."),
+    ("prompt_tokens", "Prompt tokens computed for the tenant."),
+    ("cached_tokens", "Prompt tokens of the tenant found in the prefix cache."),
+    ("generation_tokens", "Tokens generated for the tenant."),
+    ("shed", "Requests of the tenant turned away with 429."),
+)
+
+
 class Metrics:
     """A ledger's figures in a registry of their own: two engines in one process do not share counters.
 
@@ -100,7 +109,11 @@ class _LedgerCollector(Collector):
         yield self._counter("num_preemptions", "Sequences preempted.", totals.preemptions)
         yield self._counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", totals.prefix_queries)
         yield self._counter("prefix_cache_hits", "Prompt tokens found there.", totals.prefix_hits)
-        yield self._counter("num_requests_rejected", "Requests refused with 429 because the queue was full.", totals.rejected)
+        yield self._gauge(
+            "num_queued_tokens", "Prompt tokens of requests that no step has touched yet.", ledger.num_queued_tokens
+        )
+        yield from self._shed()
+        yield from self._tenants()
         yield self._counter("engine_restarts", "Times the engine core was lost.", totals.core_restarts)
         finished = CounterMetricFamily(
             "octavo:request_success", "Requests that ended, by reason.", labels=["model_name", "finished_reason"]
@@ -108,6 +121,23 @@ class _LedgerCollector(Collector):
         for reason in FinishReason:
             finished.add_metric([*self._labels, reason.value], totals.finished[reason])
         yield finished
+
+    def _shed(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(
+            "octavo:num_requests_shed", "Requests turned away with 429, by reason.", labels=["model_name", "reason"]
+        )
+        for reason, count in self._ledger.totals.shed.items():
+            family.add_metric([*self._labels, reason.value], count)
+        yield family
+
+    def _tenants(self) -> Iterable[Metric]:
+        """What each tenant was given. Tenants beyond the first hundred share one label."""
+        tenants = self._ledger.tenants.items()
+        for name, help_text in _TENANT_COUNTERS:
+            family = CounterMetricFamily(f"octavo:tenant_{name}", help_text, labels=["model_name", "tenant"])
+            for tenant, totals in tenants:
+                family.add_metric([*self._labels, tenant], getattr(totals, name))
+            yield family
 
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"octavo:{name}", help_text, labels=["model_name"])

@@ -15,6 +15,10 @@ from octavo.sequence import FinishReason
 from octavo.text.emitter import TextEmitter
 from octavo.text.tokenizer import Tokenizer
 
+TIMEOUT_STOP_REASON = "timeout"
+"""stop_reason of a choice that ended at the request's own deadline; its finish_reason is "length", the one that clients of
+OpenAI's API know for an answer that was cut. With finish_reason "stop" it is a stop string like any other."""
+
 _logger = get_logger(__name__)
 
 
@@ -67,7 +71,12 @@ class OutputProcessor:
         """Open the request in the ledger and expect its outputs. Raises InvalidRequestError when its id is in use."""
         sampling = request.sampling
         record = RequestRecord(
-            request.request_id, len(request.prompt_token_ids), sampling.n, request.max_tokens, arrival_s=request.arrival_s
+            request.request_id,
+            len(request.prompt_token_ids),
+            sampling.n,
+            request.max_tokens,
+            arrival_s=request.arrival_s,
+            tenant=request.tenant,
         )
         self._ledger.open(record)
         wants_logprobs = sampling.logprobs is not None
@@ -93,8 +102,8 @@ class OutputProcessor:
         """Take in one message of the core."""
         ledger = self._ledger
         ledger.core_reported(message.stats)
-        for request_id in message.started:
-            ledger.started(request_id, message.started_s)
+        for request_id, estimated_s in zip(message.started, message.estimates_s, strict=True):
+            ledger.started(request_id, message.started_s, estimated_s)
         deliveries: dict[str, RequestOutput] = {}
         aborts: list[tuple[str, int]] = []
         for output in message.outputs:
@@ -137,6 +146,9 @@ class OutputProcessor:
         if output.error is not None:
             aborts += [(output.request_id, index) for index in live.choices if index != output.choice]
             return self._end_all(live, FinishReason.ERROR, now_s, output.error)
+        if output.finish_reason == FinishReason.SHED.value:
+            aborts.append((output.request_id, -1))
+            return self._end_all(live, FinishReason.SHED, now_s, "the request waited too long (--queue-timeout)")
         self._take_prompt_side(live, output)
         news = self._take_tokens(live, output, now_s, aborts)
         if not output.token_ids and not news.finished():
@@ -173,6 +185,8 @@ class OutputProcessor:
                 news.stop_reason = output.stop_token_id
             elif emitter.stopped is not None:  # what was held back completed a stop string
                 news.finish_reason, news.stop_reason = FinishReason.STOP.value, emitter.stopped
+        if news.finish_reason == FinishReason.TIMEOUT.value:
+            news.finish_reason, news.stop_reason = FinishReason.LENGTH.value, TIMEOUT_STOP_REASON
         news.text = pieces[0] if len(pieces) == 1 else "".join(pieces)
         if choice.cumulative_logprob is not None:
             news.logprobs = with_text(output.logprobs[: len(news.token_ids)], self._tokenizer.token_text)
@@ -185,7 +199,7 @@ class OutputProcessor:
         if news.finish_reason is not None:
             if output.finish_reason is None:
                 aborts.append((live.request.request_id, output.choice))
-            choice.total.finish_reason = news.finish_reason
+            choice.total.finish_reason, choice.total.stop_reason = news.finish_reason, news.stop_reason
             live.done[output.choice] = choice.total
             del live.choices[output.choice]
         return news
@@ -212,7 +226,8 @@ class OutputProcessor:
         """End every choice that still runs, with the text that was held back."""
         news = []
         for index, choice in live.choices.items():
-            delta = CompletionOutput(index, choice.emitter.finish(), [], choice.cumulative_logprob, finish_reason=reason.value)
+            finish_reason = FinishReason.ABORT.value if reason is FinishReason.SHED else reason.value
+            delta = CompletionOutput(index, choice.emitter.finish(), [], choice.cumulative_logprob, finish_reason=finish_reason)
             delta.logprobs = [] if choice.total.logprobs is not None else None
             _accumulate(choice.total, delta)
             live.done[index] = choice.total
@@ -255,6 +270,11 @@ def _snapshot(total: CompletionOutput) -> CompletionOutput:
 
 def _outcome(choices: Iterable[CompletionOutput]) -> FinishReason:
     """The outcome of a request is that of its choices; of several, the one that is least like a natural end."""
-    reasons = {FinishReason(choice.finish_reason) for choice in choices}
-    order = (FinishReason.ERROR, FinishReason.ABORT, FinishReason.LENGTH, FinishReason.STOP)
+    reasons = {
+        FinishReason.TIMEOUT
+        if choice.finish_reason == FinishReason.LENGTH.value and choice.stop_reason == TIMEOUT_STOP_REASON
+        else FinishReason(choice.finish_reason)
+        for choice in choices
+    }
+    order = (FinishReason.ERROR, FinishReason.ABORT, FinishReason.TIMEOUT, FinishReason.LENGTH, FinishReason.STOP)
     return next(reason for reason in order if reason in reasons)

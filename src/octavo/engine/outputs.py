@@ -25,7 +25,8 @@ class CompletionOutput:
     cumulative_logprob  sum over all tokens so far (also in deltas); None unless logprobs were asked for
     logprobs            one entry per token id; None unless asked for
     finish_reason       "stop", "length", "abort", "error"; None while it runs
-    stop_reason         the stop string or the request's stop token id that ended it; None for the model's end-of-sequence
+    stop_reason         the stop string or the request's stop token id that ended it; None for the model's end-of-sequence;
+                        "timeout", with finish_reason "length", when the request's own deadline did
     """
 
     index: int

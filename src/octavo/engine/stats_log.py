@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from octavo.engine.ledger import Ledger, RequestRecord, Totals
 from octavo.log import fields, get_logger
+from octavo.sequence import DEFAULT_TENANT
 
 _logger = get_logger(__name__)
 
@@ -65,10 +66,12 @@ class RequestLog:
             fields(
                 id=record.request_id,
                 outcome=record.outcome.value,
+                tenant=record.tenant if record.tenant != DEFAULT_TENANT else None,
                 prompt=record.num_prompt_tokens,
                 cached=record.num_cached_tokens,
                 generated=record.num_generated_tokens,
                 ttft_s=None if first is None else first - record.arrival_s,
+                estimated_s=record.estimated_s,
                 total_s=record.finished_s - record.arrival_s,
                 preempted=record.num_preemptions or None,
                 error=record.error,

@@ -4,40 +4,100 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 
-from octavo.scheduler.policies.interface import Policy
+from octavo.scheduler.order import Order
 from octavo.sequence import Sequence
+
+_Entry = tuple[tuple[float, ...], int, Sequence]
+"""(place, seq_id, sequence). seq_id is unique, so that two entries never compare their sequences."""
 
 
 class WaitingQueue:
-    """A list sorted by (policy key, seq_id). seq_id is unique, so every place is, and a sequence can be found by bisection.
+    """One sorted list per lane of the policy, and one of all in order of arrival, for those that are overdue.
 
-    Taking from the front moves the rest by one place; that is a few microseconds even for 100,000 waiting.
+    A place is asked for once, when the sequence enters. Taking from the front of a list moves the rest by one place; that is a
+    few microseconds even for 100,000 waiting.
     """
 
-    __slots__ = ("_entries", "_policy")
+    __slots__ = ("_arrivals", "_lanes", "_order", "_places")
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._entries: list[tuple[tuple[float, ...], int, Sequence]] = []
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._lanes: dict[str, list[_Entry]] = {}
+        self._arrivals: list[_Entry] = []
+        self._places: dict[int, tuple[str, tuple[float, ...]]] = {}
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._places)
 
     def __iter__(self) -> Iterator[Sequence]:
-        return (entry[2] for entry in self._entries)
-
-    def __getitem__(self, index: int) -> Sequence:
-        return self._entries[index][2]
+        """All, in order of arrival."""
+        return (entry[2] for entry in self._arrivals)
 
     def add(self, sequence: Sequence) -> None:
-        insort(self._entries, (self._policy.key(sequence), sequence.seq_id, sequence))
-
-    def pop(self, index: int) -> Sequence:
-        return self._entries.pop(index)[2]
+        policy, seq_id = self._order.policy, sequence.seq_id
+        lane = policy.lanes.of(sequence)
+        if lane not in self._lanes:
+            policy.lanes.opens(lane, self._lanes)
+            self._lanes[lane] = []
+        place = (*policy.place(sequence), sequence.arrival_s)
+        self._places[seq_id] = (lane, place)
+        insort(self._lanes[lane], (place, seq_id, sequence))
+        insort(self._arrivals, ((sequence.arrival_s,), seq_id, sequence))
 
     def remove(self, sequence: Sequence) -> None:
         """Take out a sequence that is in the queue."""
-        index = bisect_left(self._entries, (self._policy.key(sequence), sequence.seq_id))
-        assert index < len(self._entries) and self._entries[index][2] is sequence, f"sequence {sequence.seq_id} is not waiting"
-        del self._entries[index]
+        assert sequence.seq_id in self._places, f"sequence {sequence.seq_id} is not waiting"
+        lane, place = self._places.pop(sequence.seq_id)
+        _take(self._lanes[lane], place, sequence)
+        _take(self._arrivals, (sequence.arrival_s,), sequence)
+        if not self._lanes[lane]:
+            del self._lanes[lane]
+            self._order.policy.lanes.closes(lane)
+
+    def candidates(self, now: float) -> Iterator[Sequence]:
+        """Those that wait, first to last. The one just given may be removed before the next one is asked for."""
+        latest = now - self._order.max_wait_s
+        if self._order.policy.lanes.weighed:
+            yield from self._by_lanes(latest)
+            return
+        yield from _untaken(self._arrivals, latest)
+        for entries in list(self._lanes.values()):
+            yield from (sequence for sequence in _untaken(entries, None) if sequence.arrival_s > latest)
+
+    def _by_lanes(self, latest: float) -> Iterator[Sequence]:
+        """The first sequence of every lane that had none admitted since `latest`, then all, from the lowest lane each time."""
+        waits_since = self._order.waits_since
+        overdue = [(waits_since(entries[0][2]), lane) for lane, entries in self._lanes.items()]
+        for _, lane in sorted(entry for entry in overdue if entry[0] <= latest):
+            yield self._lanes[lane][0][2]
+        # The rank of a lane changes when a sequence of it is admitted, and only upwards: it is asked for again after each.
+        rank = self._order.policy.lanes.next_rank
+        walks = {lane: _untaken(entries, None) for lane, entries in self._lanes.items()}
+        heap = [(rank(lane), lane) for lane in walks]
+        heapify(heap)
+        while heap:
+            _, lane = heappop(heap)
+            sequence = next(walks[lane], None)
+            if sequence is not None:
+                yield sequence
+                heappush(heap, (rank(lane), lane))
+
+
+def _untaken(entries: list[_Entry], latest: float | None) -> Iterator[Sequence]:
+    """Sequences up to the arrival `latest`; one that is taken out meanwhile makes room for its successor."""
+    index = 0
+    while index < len(entries):
+        entry = entries[index]
+        if latest is not None and entry[2].arrival_s > latest:
+            return
+        yield entry[2]
+        if index < len(entries) and entries[index] is entry:
+            index += 1
+
+
+def _take(entries: list[_Entry], place: tuple[float, ...], sequence: Sequence) -> None:
+    index = bisect_left(entries, (place, sequence.seq_id))
+    assert entries[index][2] is sequence
+    del entries[index]

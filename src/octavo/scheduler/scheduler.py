@@ -13,62 +13,65 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from octavo.config.scheduler import SchedulerConfig
-from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError
-from octavo.kvcache.block_table import blocks_for
+from octavo.errors import ConfigError
 from octavo.kvcache.manager import Growth, KVCacheManager, PrefixMatch
-from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
-from octavo.scheduler.budget import StepBudget, wants_prompt_logprobs
+from octavo.scheduler.admission import AdmissionRule
+from octavo.scheduler.budget import StepBudget, check_capacity
+from octavo.scheduler.checks import check_runnable
+from octavo.scheduler.deadlines import Deadlines
 from octavo.scheduler.draft import StepDraft, new_sequence
+from octavo.scheduler.estimator import Estimator
+from octavo.scheduler.integrity import check_books
+from octavo.scheduler.matching import match_of
+from octavo.scheduler.order import Order, Rank
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.queues import WaitingQueue
 from octavo.scheduler.stats import SchedulerStats
-from octavo.scheduler.update import SequenceUpdate, append_token, report_prompt_logprobs, update_of
+from octavo.scheduler.update import SequenceUpdate, settle_share, update_of
+from octavo.scheduler.worker_memory import WorkerMemory
 from octavo.sequence import FinishReason, Sequence, SequenceState
 from octavo.step import PromptLogprobs, SampledToken, ScheduledSequence, StepPlan, StepResult
 
 
 class Scheduler:
-    """Continuous batching under max_num_seqs, max_num_batched_tokens and chunked_prefill_size.
+    """Continuous batching under max_num_seqs, max_num_batched_tokens and chunked_prefill_size or target_itl.
 
-    Order of a step: running decodes, then running prefills, then waiting sequences. No more sequences run than a step has
-    tokens, so that every running decode advances in every step and the first prefill does too.
+    Order of a step: running decodes, then running prefills and waiting sequences in the policy's order. No more sequences run
+    than a step has tokens, so that every running decode advances in every step and the first prefill does too.
 
-    Blocks: a running sequence that finds no free block has the policy's victim preempted: its blocks are freed, it keeps its
-    tokens, waits again and is computed again. To keep that rare, a waiting sequence is admitted only if its blocks, up to the
-    first token it generates, fit beside those that all running sequences still need for the tokens they have and one more each.
-    With nothing running it is always admitted: max_model_len fits the pool, which the constructor checks.
+    Blocks: a running sequence that finds no free block has the last one in the policy's order preempted: its blocks are freed,
+    it keeps its tokens, waits again and is computed again. To keep that rare, a waiting sequence is admitted only if its blocks
+    fit beside those that all running sequences will need, as AdmissionRule counts them. With nothing running it is always
+    admitted: max_model_len fits the pool, which the constructor checks.
     """
 
-    def __init__(self, config: SchedulerConfig, manager: KVCacheManager, policy: Policy) -> None:
-        """Raises ConfigError when max_model_len is not resolved or the pool cannot hold one sequence of that length."""
+    def __init__(
+        self, config: SchedulerConfig, manager: KVCacheManager, policy: Policy, estimator: Estimator | None = None
+    ) -> None:
+        """Raises ConfigError when max_model_len is not resolved or the pool cannot hold one sequence of that length.
+
+        estimator: the one the policy reads, if it reads any.
+        """
         if config.max_model_len is None:
             raise ConfigError("max_model_len must be resolved before a scheduler is made", param="max_model_len")
-        capacity = manager.num_blocks * manager.block_size
-        if config.max_model_len > capacity:
-            raise ConfigError(
-                f"max_model_len is {config.max_model_len} tokens, but the KV cache holds {capacity} ({manager.num_blocks}"
-                f" blocks of {manager.block_size}): lower --max-model-len or raise --kv-cache-memory",
-                param="max_model_len",
-            )
+        check_capacity(config.max_model_len, manager.num_blocks, manager.block_size, param="max_model_len")
         self.max_model_len = config.max_model_len
-        self._max_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
-        self._max_tokens = config.max_num_batched_tokens
-        self._chunk_size = config.chunked_prefill_size
+        self.estimator = estimator or Estimator()
         self._manager = manager
-        self._policy = policy
+        self._order = Order(policy, config.max_wait)
+        self._deadlines = Deadlines(config.queue_timeout)
+        self._set_budgets(config)
         self._sequences: dict[int, Sequence] = {}
         """All that have not ended; each is either running or waiting."""
         self._running: dict[int, Sequence] = {}
-        self._waiting = WaitingQueue(policy)
+        self._waiting = WaitingQueue(self._order)
         self._plan: StepPlan | None = None
         """The step in flight."""
         self._orphans: list[int] = []
         """Ended while their step was in flight: their blocks are freed when it is over."""
         self._ended: list[SequenceUpdate] = []
         """Ends decided while scheduling; reported by the next settle."""
-        self._on_worker: set[int] = set()
-        self._removed: list[int] = []
-        """To be forgotten by the worker with the next plan."""
+        self._worker = WorkerMemory()
         self._num_steps = 0
         self._num_scheduled_tokens = 0
         self._num_preemptions = 0
@@ -102,19 +105,10 @@ class Scheduler:
         """Put a new sequence into the waiting queue. Raises an InvalidRequestError for one that could never run."""
         is_new = sequence.seq_id not in self._sequences and sequence.state is SequenceState.WAITING
         assert is_new, f"sequence {sequence.seq_id} was added before"
-        prompt = sequence.prompt_token_ids
-        if not prompt:
-            raise InvalidRequestError("the prompt has no tokens", param="prompt")
-        if len(prompt) >= self.max_model_len:
-            raise ContextLengthError(
-                f"the prompt has {len(prompt)} tokens, which leaves no room for an answer: prompt and output together may have"
-                f" {self.max_model_len}",
-                param="prompt",
-            )
-        if min(prompt) < 0 or max(prompt) > MAX_TOKEN_ID:
-            raise InvalidRequestError("the prompt holds a number that is no token", param="prompt", code="token_out_of_range")
+        check_runnable(sequence, self.max_model_len)
         self._sequences[sequence.seq_id] = sequence
-        self._waiting.add(sequence)
+        self._deadlines.add(sequence)
+        self._enqueue(sequence)
 
     def abort(self, seq_id: int, reason: FinishReason = FinishReason.ABORT) -> bool:
         """End a sequence in whatever state it is: no update follows. False if it has ended already or was never known.
@@ -125,6 +119,8 @@ class Scheduler:
         sequence = self._sequences.get(seq_id)
         if sequence is None:
             return False
+        if reason is FinishReason.STOP:
+            self.estimator.observe_end(sequence)
         in_flight = self._plan is not None and sequence.state is SequenceState.RUNNING
         self._leave(sequence, reason)
         if in_flight:
@@ -139,18 +135,16 @@ class Scheduler:
         A plan without sequences is made when all it has to bring about is the report of a sequence that ended while planning.
         """
         assert self._plan is None, "the step in flight must be settled first"
+        self._scheduled_s = now
+        for sequence, end in self._deadlines.expired(now):
+            self._ended.append(self._end_with_update(sequence, end))
         draft = StepDraft(StepBudget(self._max_tokens, self._chunk_size))
-        num_preemptions = self._num_preemptions
-        self._continue_running(draft)
-        if self._num_preemptions == num_preemptions:
-            self._admit_waiting(draft, now)
+        self._fill(draft, now)
         if not draft.shares and not self._ended:
             return None
         self._num_steps += 1
         self._num_scheduled_tokens += self._max_tokens - draft.budget.tokens
-        self._scheduled_s = now
-        self._plan = draft.finish(self._num_steps, self._removed)
-        self._removed = []
+        self._plan = draft.finish(self._num_steps, self._worker.take_removed())
         return self._plan
 
     def settle(self, plan: StepPlan, result: StepResult, now: float) -> list[SequenceUpdate]:
@@ -158,6 +152,8 @@ class Scheduler:
         assert plan is self._plan and result.step_id == plan.step_id, f"step {result.step_id} is not the step in flight"
         self._close_step()
         self._step_s = now - self._scheduled_s
+        if plan.sequences and not result.failed:
+            self.estimator.observe_step(plan, self._step_s)
         updates, self._ended = self._ended, []
         sampled = {token.seq_id: token for token in result.sampled}
         prompt_logprobs = {entry.seq_id: entry for entry in result.prompt_logprobs}
@@ -188,7 +184,7 @@ class Scheduler:
         plan = self._plan
         if plan is not None:
             self._close_step()
-            self._removed = plan.removed + self._removed
+            self._worker.put_back(plan.removed)
         updates += [self._end_with_error(self._sequences[i], reason) for i in dict.fromkeys(seq_ids) if i in self._sequences]
         for share in plan.sequences if plan is not None else ():
             survivor = self._running.get(share.seq_id)
@@ -198,106 +194,133 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
-        waiting = {sequence.seq_id for sequence in self._waiting}
-        assert len(waiting) == len(self._waiting), "a sequence waits twice"
-        assert not waiting & self._running.keys(), f"running and waiting: {waiting & self._running.keys()}"
-        assert waiting | self._running.keys() == self._sequences.keys(), "a live sequence is neither running nor waiting"
-        assert self._running.keys() <= self._on_worker, "a running sequence is unknown to the worker"
+        live, known = self._sequences.keys(), self._worker.known
+        check_books(list(self._waiting), self._running, live, self._orphans, known, self._manager)
         assert len(self._running) <= self._max_seqs, f"{len(self._running)} sequences run, {self._max_seqs} may"
-        self._manager.check_integrity()
-        with_blocks = self._manager.seq_ids()
-        expected = self._running.keys() | set(self._orphans)
-        assert with_blocks == expected, f"sequences with blocks and running ones differ: {with_blocks ^ expected}"
-        for seq_id, sequence in self._running.items():
-            needed = blocks_for(sequence.num_computed, self._manager.block_size)
-            assert self._manager.num_granted(seq_id) >= needed, f"sequence {seq_id} computed more than its blocks hold"
-            assert sequence.num_computed < sequence.num_tokens, f"sequence {seq_id} runs with nothing to compute"
 
-    def _continue_running(self, draft: StepDraft) -> None:
-        """Running sequences: those one token behind (decodes) in order of admission, then the others in policy order."""
+    def set_policy(self, policy: Policy) -> None:
+        """Between two steps: another order from now on. Who runs goes on running; who waits gets the place it has there."""
+        assert self._plan is None, "the step in flight must be settled first"
+        waiting = list(self._waiting)
+        self._order = Order(policy, self._order.max_wait_s)
+        self._waiting = WaitingQueue(self._order)
+        for sequence in waiting:
+            self._enqueue(sequence)
+
+    def _set_budgets(self, config: SchedulerConfig) -> None:
+        self._max_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
+        self._max_tokens = config.max_num_batched_tokens
+        self._target_itl_s = None if config.target_itl is None else config.target_itl / 1e3
+        self._chunk_size = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
+        self._order.max_wait_s = config.max_wait
+        self._deadlines.queue_timeout_s = config.queue_timeout
+        self._admission = AdmissionRule(config.admission, self._manager.block_size, self.estimator)
+
+    def _enqueue(self, sequence: Sequence) -> None:
+        if self._order.policy.reads_estimate:
+            match = self._manager.match(sequence, sequence.num_tokens - 1)
+            sequence.expected_s = self.estimator.remaining_s(sequence, match.num_tokens)
+        self._waiting.add(sequence)
+
+    def _fill(self, draft: StepDraft, now: float) -> None:
+        """Give the step's tokens out: decodes in order of admission, then prefills, running or waiting, in policy order.
+
+        A step in which blocks ran out admits nobody.
+        """
+        num_preemptions = self._num_preemptions
         prefills = []
         for sequence in list(self._running.values()):
             if sequence.num_tokens - sequence.num_computed > 1:
                 prefills.append(sequence)
             else:
                 self._continue(sequence, draft)
-        if prefills:
-            prefills.sort(key=lambda sequence: (self._policy.key(sequence), sequence.seq_id))
-        for sequence in prefills:
+        if self._target_itl_s is not None and draft.shares:
+            draft.budget.prefill_tokens = self.estimator.prefill_budget(self._target_itl_s, draft.shares.values(), prefills)
+        for rank, sequence in sorted((self._order.rank(sequence, now), sequence) for sequence in prefills):
+            if self._num_preemptions == num_preemptions:
+                self._admit_waiting(draft, now, rank)
             self._continue(sequence, draft)
+        if self._num_preemptions == num_preemptions:
+            self._admit_waiting(draft, now, None)
 
     def _continue(self, sequence: Sequence, draft: StepDraft) -> None:
-        if sequence.state is not SequenceState.RUNNING:
-            return  # it gave way to one before it in this very step
+        if sequence.state is not SequenceState.RUNNING or sequence.seq_id in draft.shares:
+            return  # it gave way to one before it in this very step, and may even have been admitted again
         num_new = draft.budget.share(sequence, sequence.num_computed)
         if num_new > 0:
             growth = self._grow(sequence, num_new, draft)
             if growth is not None:
                 draft.add(sequence, num_new, growth, None, growth.new_block_ids)
 
-    def _admit_waiting(self, draft: StepDraft, now: float) -> None:
-        """Waiting sequences in policy order, until one does not fit: nobody overtakes it.
+    def _admit_waiting(self, draft: StepDraft, now: float, limit: Rank | None) -> None:
+        """Waiting sequences that rank before `limit`, in order, until one does not fit: nobody overtakes it.
 
         Passed over are only those that wait for their fork's parent, or for the step's prompt_logprobs tokens.
         """
-        manager, waiting, budget = self._manager, self._waiting, draft.budget
-        if not waiting or len(self._running) >= self._max_seqs or budget.tokens == 0:
+        order, budget = self._order, draft.budget
+        if not self._waiting or budget.prefill_tokens == 0:
             return
-        reserved = sum(self._outstanding(sequence) for sequence in self._running.values())
-        index = 0
-        while index < len(waiting) and len(self._running) < self._max_seqs and budget.tokens > 0:
-            sequence = waiting[index]
+        if len(self._running) >= self._max_seqs and not order.policy.preempts:
+            return
+        reserved = None
+        for sequence in self._waiting.candidates(now):
+            if budget.prefill_tokens == 0 or (limit is not None and order.rank(sequence, now) > limit):
+                return
             match = self._match(sequence)
             if match is None:
-                index += 1
                 continue
+            if reserved is None:
+                reserved = sum(self._outstanding(other) for other in self._running.values())
+            while not self._fits(sequence, match, reserved):
+                victim = order.gives_way(sequence, self._running.values(), now)
+                if victim is None:
+                    return
+                draft.withdraw(victim)
+                self._requeue(victim)
+                reserved = sum(self._outstanding(other) for other in self._running.values())
+                match = self._match(sequence) or match
             # A prompt that is cached to its end still needs its last token computed: the logits come from there.
             first = min(match.num_tokens, sequence.num_tokens - 1)
             num_new = budget.share(sequence, first)
             if num_new == 0:
-                index += 1
                 continue
-            if self._running and manager.cost(match, first, sequence.num_tokens + 1) + reserved > manager.num_free:
-                return
-            waiting.pop(index)
+            self._waiting.remove(sequence)
             self._admit(sequence, match, first, num_new, draft, now)
             if sequence.state is SequenceState.RUNNING:
                 reserved += self._outstanding(sequence)
 
-    def _match(self, sequence: Sequence) -> PrefixMatch | None:
-        """Blocks the sequence can start from. None: it waits for its parent, which is still to compute the prompt they share.
+    def _fits(self, sequence: Sequence, match: PrefixMatch, reserved: int) -> bool:
+        """Whether there is a seat, and blocks beside the `reserved` ones that running sequences will take."""
+        if not self._running:
+            return True
+        if len(self._running) >= self._max_seqs:
+            return False
+        first = min(match.num_tokens, sequence.num_tokens - 1)
+        needed = self._manager.cost(match, first, self._admission.final_tokens(sequence)) + self._admission.headroom(sequence)
+        return needed + reserved <= self._manager.num_free
 
-        A parent that has ended or was preempted is not waited for. A sequence that wants prompt_logprobs must compute every
-        prompt position that it has not reported yet: from the one before it come the logits.
-        """
-        if wants_prompt_logprobs(sequence):
-            unreported = sequence.next_prompt_logprob < sequence.num_prompt
-            return self._manager.match(sequence, sequence.next_prompt_logprob - 1 if unreported else sequence.num_tokens)
+    def _match(self, sequence: Sequence) -> PrefixMatch | None:
         parent = self._sequences.get(sequence.fork_of) if sequence.fork_of is not None else None
-        if parent is None or parent.state is SequenceState.PREEMPTED or sequence.state is SequenceState.PREEMPTED:
-            return self._manager.match(sequence, sequence.num_tokens)
-        if parent.state is SequenceState.WAITING or parent.num_computed < sequence.num_prompt:
-            return None
-        return self._manager.match_parent(parent.seq_id, sequence.num_prompt)
+        return match_of(sequence, parent, self._manager)
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, first: int, num_new: int, draft: StepDraft, now: float) -> None:
         self._manager.allocate(sequence, match, first)
         if sequence.num_cached_prompt is None:
             sequence.num_cached_prompt = min(first, sequence.num_prompt)
             sequence.first_scheduled_s = now
+            sequence.expected_s = self.estimator.remaining_s(sequence, first)
         sequence.state = SequenceState.RUNNING
         sequence.num_computed = first
+        self._order.policy.lanes.admitted(sequence, now)
         self._running[sequence.seq_id] = sequence
         growth = self._grow(sequence, num_new, draft)
         if growth is None:
             return
-        self._on_worker.add(sequence.seq_id)
+        self._worker.learn(sequence.seq_id)
         draft.add(sequence, num_new, growth, new_sequence(sequence), self._manager.block_ids(sequence.seq_id))
 
     def _outstanding(self, sequence: Sequence) -> int:
-        """Blocks a running sequence still needs for the tokens it has and the next one."""
-        needed = blocks_for(sequence.num_tokens + 1, self._manager.block_size)
-        return max(0, needed - self._manager.num_granted(sequence.seq_id))
+        return self._admission.outstanding(sequence, self._manager.num_granted(sequence.seq_id))
 
     def _grow(self, sequence: Sequence, num_new: int, draft: StepDraft) -> Growth | None:
         """Blocks for the next num_new tokens, preempting for them if it must. None: the sequence itself had to go."""
@@ -310,8 +333,9 @@ class Scheduler:
                 # Cannot be: max_model_len fits the pool. Should it be all the same, this one ends and the others go on.
                 self._ended.append(self._end_with_error(sequence, "the KV cache is too small for this sequence"))
                 return None
-            victim = self._policy.victim(self._running.values())
+            victim = self._order.victim(self._running.values(), self._scheduled_s)
             draft.withdraw(victim)
+            victim.num_displaced += 1
             self._requeue(victim)
             if victim is sequence:
                 return None
@@ -322,25 +346,11 @@ class Scheduler:
         """Progress and news of one sequence. Raises AssertionError, the sequence still live, for a result that cannot be."""
         sequence.num_computed = share.num_computed + share.num_new
         self._manager.commit(sequence)
-        reported = report_prompt_logprobs(sequence, prompt_logprobs)
-        if not share.needs_sample:
-            if reported is None:
-                return None
-            update = update_of(sequence)
-            update.prompt_logprobs = reported
-            return update
-        assert token is not None, "the worker returned no token for it"
-        assert 0 <= token.token_id <= MAX_TOKEN_ID, f"the worker returned token id {token.token_id}"
-        reason = append_token(sequence, token.token_id, self.max_model_len)
-        update = update_of(sequence)
-        update.prompt_logprobs = reported
-        update.new_token_ids.append(token.token_id)
-        if token.logprobs is not None:
-            update.logprobs.append(token.logprobs)
-        if reason is not None:
-            self._end(sequence, reason)
-            update.finish_reason = reason
-            update.stop_token_id = sequence.stop_token_id
+        update = settle_share(sequence, share.needs_sample, token, prompt_logprobs, self.max_model_len)
+        self._order.policy.lanes.served(sequence, int(share.needs_sample))
+        if update is not None and update.finish_reason is not None:
+            self.estimator.observe_end(sequence)
+            self._end(sequence, update.finish_reason)
         return update
 
     def _close_step(self) -> None:
@@ -354,18 +364,20 @@ class Scheduler:
         """Preempt: free its blocks and let it wait at the place its policy key gives it; its tokens stay as they are."""
         del self._running[sequence.seq_id]
         self._manager.free(sequence.seq_id)
-        self._forget_on_worker(sequence.seq_id)
+        self._worker.forget(sequence.seq_id)
         sequence.state = SequenceState.PREEMPTED
         sequence.num_computed = 0
         sequence.num_preemptions += 1
         self._num_preemptions += 1
-        self._waiting.add(sequence)
+        self._enqueue(sequence)
 
     def _end_with_error(self, sequence: Sequence, error: str) -> SequenceUpdate:
-        self._end(sequence, FinishReason.ERROR)
+        return self._end_with_update(sequence, FinishReason.ERROR, error)
+
+    def _end_with_update(self, sequence: Sequence, reason: FinishReason, error: str | None = None) -> SequenceUpdate:
+        self._end(sequence, reason)
         update = update_of(sequence)
-        update.finish_reason = FinishReason.ERROR
-        update.error = error
+        update.finish_reason, update.error = reason, error
         return update
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
@@ -377,11 +389,6 @@ class Scheduler:
         del self._sequences[sequence.seq_id]
         if self._running.pop(sequence.seq_id, None) is None:
             self._waiting.remove(sequence)
-        self._forget_on_worker(sequence.seq_id)
+        self._worker.forget(sequence.seq_id)
         sequence.state = SequenceState.FINISHED
         sequence.finish_reason = reason
-
-    def _forget_on_worker(self, seq_id: int) -> None:
-        if seq_id in self._on_worker:
-            self._on_worker.discard(seq_id)
-            self._removed.append(seq_id)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
 from octavo.scheduler.budget import wants_prompt_logprobs
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import PromptLogprobs, TokenLogprobs
+from octavo.step import PromptLogprobs, SampledToken, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -35,6 +36,33 @@ class SequenceUpdate:
 def update_of(sequence: Sequence) -> SequenceUpdate:
     """An update without news yet."""
     return SequenceUpdate(sequence.seq_id, sequence.request_id, sequence.choice, sequence.num_cached_prompt or 0)
+
+
+def settle_share(
+    sequence: Sequence,
+    needs_sample: bool,
+    token: SampledToken | None,
+    prompt_logprobs: PromptLogprobs | None,
+    max_model_len: int,
+) -> SequenceUpdate | None:
+    """News of a sequence whose num_computed is up to date; None if there are none. With a finish_reason it is at its end.
+
+    Raises AssertionError for a result that cannot be.
+    """
+    reported = report_prompt_logprobs(sequence, prompt_logprobs)
+    if not needs_sample and reported is None:
+        return None
+    update = update_of(sequence)
+    update.prompt_logprobs = reported
+    if needs_sample:
+        assert token is not None, "the worker returned no token for it"
+        assert 0 <= token.token_id <= MAX_TOKEN_ID, f"the worker returned token id {token.token_id}"
+        update.finish_reason = append_token(sequence, token.token_id, max_model_len)
+        update.stop_token_id = sequence.stop_token_id
+        update.new_token_ids.append(token.token_id)
+        if token.logprobs is not None:
+            update.logprobs.append(token.logprobs)
+    return update
 
 
 def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> FinishReason | None:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from octavo import __version__
 from octavo.config.server import ServerConfig
 from octavo.server import admin
+from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.context import ServerContext
 from octavo.server.engine_face import Engine
 from octavo.server.errors import install_handlers
@@ -31,17 +32,17 @@ from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokeni
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(engine: Engine, config: ServerConfig, *, model_name: str, scheduler_policy: str = "fcfs") -> FastAPI:
+def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> FastAPI:
     """The app that serves engine under model_name. It shuts the engine down when its lifespan ends.
 
     The context is at `app.state.context`; `context.inflight` is the door that a drain closes.
     """
-    inflight = Inflight()
+    inflight, api_keys = Inflight(), read_api_keys(config)
     context = ServerContext(
         engine=engine,
         config=config,
         model_name=model_name,
-        scheduler_policy=scheduler_policy,
+        key_names_tenant=api_keys.names_tenants,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
         inflight=inflight,
     )
@@ -55,7 +56,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str, schedul
     app.state.context = context
     _add_routes(app)
     install_handlers(app)
-    _add_middleware(app, config, inflight)
+    _add_middleware(app, config, api_keys, inflight)
     return app
 
 
@@ -85,12 +86,12 @@ def _body_schema(body: type[Body]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def _add_middleware(app: FastAPI, config: ServerConfig, inflight: Inflight) -> None:
+def _add_middleware(app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight) -> None:
     """Added last means run first: id, log, key, drain, size."""
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
     app.add_middleware(DrainMiddleware, inflight=inflight)
-    if config.api_key is not None:
-        app.add_middleware(AuthMiddleware, api_key=config.api_key)
+    if api_keys:
+        app.add_middleware(AuthMiddleware, api_keys=api_keys)
     if not config.disable_log_requests:
         app.add_middleware(AccessLogMiddleware)
     app.add_middleware(RequestIdMiddleware)

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from octavo.config.server import ServerConfig
 from octavo.errors import NotFoundError
+from octavo.sequence import DEFAULT_TENANT
 from octavo.server.engine_face import Engine
 from octavo.server.inflight import Inflight
 
@@ -19,14 +20,14 @@ class ServerContext:
     """The engine, the settings and the names the API answers with.
 
     model_name          the id in /v1/models and the `model` field of answers
-    scheduler_policy    requests may carry a priority only where the policy reads it
+    key_names_tenant    whose a request is says its API key, not its `user` field
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
     """
 
     engine: Engine
     config: ServerConfig
     model_name: str
-    scheduler_policy: str
+    key_names_tenant: bool
     system_fingerprint: str
     inflight: Inflight
     created: int = field(default_factory=lambda: int(time.time()))
@@ -49,6 +50,14 @@ class ServerContext:
                 param="model",
                 code="model_not_found",
             )
+
+
+def tenant_of(request: Request, user: str | None) -> str:
+    """Whose request it is: the owner of its key where there are several keys, else the `user` it names."""
+    owner = getattr(request.state, "key_owner", None)
+    if context_of(request).key_names_tenant and owner is not None:
+        return cast(str, owner)
+    return user or DEFAULT_TENANT
 
 
 def context_of(request: Request) -> ServerContext:

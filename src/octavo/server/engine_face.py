@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from octavo.config.model import ModelConfig
 from octavo.engine.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.sequence import DEFAULT_TENANT
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -29,9 +30,19 @@ class Engine(Protocol):
     def metrics(self) -> Any: ...
     @property
     def weights_version(self) -> str: ...
+    @property
+    def scheduler_policy(self) -> str: ...
 
     def generate(
-        self, prompt: list[int], sampling_params: SamplingParams, request_id: str, *, priority: int = 0, cache_salt: str = ""
+        self,
+        prompt: list[int],
+        sampling_params: SamplingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str = "",
+        tenant: str = DEFAULT_TENANT,
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Deliver deltas. Closing the generator aborts the request."""
         ...

@@ -16,6 +16,7 @@ from octavo.config.server import ServerConfig
 from octavo.engine.served_model import Report, locate_model
 from octavo.errors import ConfigError
 from octavo.log import setup_logging
+from octavo.server.api_keys import read_api_keys
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -38,6 +39,7 @@ def run_server(
     Raises: ConfigError when the address cannot be bound, and whatever the engine's start raises.
     """
     setup_logging(server_config.log_level)
+    read_api_keys(server_config)  # a fault in the file must not cost the wait for the model
     with bind(server_config.host, server_config.port) as sock:
         engine_config = locate_model(engine_config, report)
         asyncio_run(_serve(engine_config, server_config, sock, started_s))
@@ -122,12 +124,7 @@ def _make_app(engine: Engine, engine_config: EngineConfig, server_config: Server
     from octavo.server.app import create_app
 
     loading = engine_config.loading
-    return create_app(
-        engine,
-        server_config,
-        model_name=loading.served_model_name or loading.model,
-        scheduler_policy=engine_config.scheduler.scheduler_policy,
-    )
+    return create_app(engine, server_config, model_name=loading.served_model_name or loading.model)
 
 
 async def _serve_app(
@@ -181,7 +178,8 @@ def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:
     shown = f"[{host}]" if ":" in host else host
     elapsed_s = time.perf_counter() - started_s
     context = app.state.context
-    auth = "key required" if context.config.api_key is not None else "no key"
+    config = context.config
+    auth = "no key" if config.api_key is None and config.api_key_file is None else "key required"
     print(
         f"octavo is ready: http://{shown}:{port}/v1  model {context.model_name}  {auth}  started in {elapsed_s:.2f} s",
         flush=True,

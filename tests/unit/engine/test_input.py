@@ -116,5 +116,5 @@ def test_envelope_fields_are_checked(fields: dict[str, Any], param: str) -> None
 
 
 def test_priority_is_honoured_where_the_policy_reads_it() -> None:
-    prepared = processor(policy_reads_priority=True).prepare("hi", SamplingParams(), "r", arrival_s=0.0, priority=-5)
+    prepared = processor(scheduler_policy="priority").prepare("hi", SamplingParams(), "r", arrival_s=0.0, priority=-5)
     assert prepared.request.priority == -5

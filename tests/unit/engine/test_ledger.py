@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.engine.ledger import Ledger, RequestRecord, RequestState
+from octavo.engine.ledger import Ledger, RequestRecord, RequestState, ShedReason
+from octavo.engine.tenant_service import TenantTotals
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import InvalidRequestError
 from octavo.sequence import FinishReason
@@ -88,9 +89,39 @@ def test_drain_rate_is_that_of_the_last_minute() -> None:
     assert ledger.drain_rate(0.0) == 0.0
     for index in range(10):
         ledger.open(record(f"r{index}"))
+        ledger.started(f"r{index}", float(index))
         ledger.close(f"r{index}", FinishReason.STOP, float(index))
     assert ledger.drain_rate(10.0) == pytest.approx(1.0)
     assert ledger.drain_rate(1000.0) == 0.0
+
+
+def test_requests_that_end_in_the_queue_do_not_count_as_drained() -> None:
+    ledger = Ledger()
+    ledger.open(record("r"))
+    ledger.close("r", FinishReason.SHED, 1.0)
+    assert ledger.drain_rate(2.0) == 0.0
+    assert ledger.totals.shed[ShedReason.QUEUE_TIMEOUT] == 1 and ledger.tenants.of("default").shed == 1
+
+
+def test_queued_tokens_are_those_of_requests_that_no_step_has_touched() -> None:
+    ledger = Ledger()
+    for name in "abc":
+        ledger.open(record(name))
+    ledger.started("a", 1.0, 7.5)
+    ledger.close("b", FinishReason.ABORT, 2.0)
+    entry = ledger.get("a")
+    assert ledger.num_queued_tokens == 10 and entry is not None and entry.estimated_s == 7.5
+    ledger.check_integrity()
+
+
+def test_a_tenant_is_billed_what_was_computed_for_it() -> None:
+    ledger = Ledger()
+    entry = RequestRecord("r", num_prompt_tokens=10, num_choices=1, max_tokens=5, arrival_s=0.0, tenant="acme")
+    ledger.open(entry)
+    entry.num_cached_tokens = 4
+    ledger.tokens(entry, 1, 1.0)
+    ledger.tokens(entry, 2, 2.0)
+    assert ledger.tenants.items() == [("acme", TenantTotals(1, 6, 4, 3, 0))]
 
 
 @given(st.lists(st.tuples(st.sampled_from("osct"), st.integers(0, 3), st.sampled_from(list(FinishReason))), max_size=60))

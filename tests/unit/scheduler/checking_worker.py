@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
+from typing import Any
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
+from octavo.scheduler.estimator import Estimator
+from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
@@ -140,15 +143,19 @@ class Rig:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
         chunked_prefill_size: int = 32,
+        policy: Policy | None = None,
+        estimator: Estimator | None = None,
+        **scheduler: Any,
     ) -> None:
         self.config = SchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunked_prefill_size,
             max_model_len=max_model_len or num_blocks * block_size,
+            **scheduler,
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1")
-        self.scheduler = Scheduler(self.config, self.manager, make_policy("fcfs"))
+        self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator)
         self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []
         self.plans: list[StepPlan] = []
@@ -189,5 +196,6 @@ class Rig:
         assert len(plan.sequences) <= config.max_num_seqs
         assert len({share.seq_id for share in plan.sequences}) == len(plan.sequences)
         sizes = [share.num_new for share in plan.sequences]
-        assert all(1 <= size <= config.chunked_prefill_size for size in sizes)
+        chunk = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
+        assert all(1 <= size <= chunk for size in sizes)
         assert [size > 1 for size in sizes] == sorted(size > 1 for size in sizes), "decodes stand first"

@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.scheduler.checking_worker import EOS, Rig, make_sequence, next_token
 
 from octavo.sampling_params import SamplingParams
+from octavo.scheduler.estimator import Estimator
+from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence, SequenceState
 from octavo.step import StepPlan
@@ -29,7 +31,11 @@ MECHANISMS = (
     "cache hits",
     "forks",
     "finished after preemption",
+    "policy swaps with a queue",
+    "timeouts",
 )
+POLICIES = ("fcfs", "sjf", "priority", "fair")
+WEIGHTS = {"a": 2.0}
 
 
 def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:
@@ -55,8 +61,24 @@ class Histories(RuleBasedStateMachine):
         max_num_batched_tokens=st.integers(1, 24),
         chunk=st.integers(1, 12),
         caching=st.booleans(),
+        policy=st.sampled_from(POLICIES),
+        admission=st.sampled_from(["optimistic", "optimistic", "guaranteed"]),
+        max_wait=st.sampled_from([0.0, 5.0, 1000.0]),
+        target_itl=st.sampled_from([None, None, 3000.0]),
     )
-    def build(self, num_blocks: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int, caching: bool) -> None:
+    def build(
+        self,
+        num_blocks: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        chunk: int,
+        caching: bool,
+        policy: str,
+        admission: str,
+        max_wait: float,
+        target_itl: float | None,
+    ) -> None:
+        self.now, self.policy, estimator = 0.0, policy, Estimator()
         self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
         self.rig = Rig(
             num_blocks,
@@ -66,6 +88,11 @@ class Histories(RuleBasedStateMachine):
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunk,
+            policy=make_policy(policy, estimator, WEIGHTS),
+            estimator=estimator,
+            admission=admission,
+            max_wait=max_wait,
+            target_itl=target_itl,
         )
         self.sequences: dict[int, Sequence] = {}
         self.ends: Counter[int] = Counter()
@@ -82,8 +109,23 @@ class Histories(RuleBasedStateMachine):
         salt=st.sampled_from(["", "", "s"]),
         prompt_logprobs=st.sampled_from([None, None, None, 0]),
         stops=st.booleans(),
+        priority=st.integers(-1, 1),
+        tenant=st.sampled_from("abc"),
+        lifetime=st.sampled_from([None, None, None, 3.0, 9.0]),
     )
-    def add(self, length: int, stem: int, n: int, max_tokens: int, salt: str, prompt_logprobs: int | None, stops: bool) -> None:
+    def add(
+        self,
+        length: int,
+        stem: int,
+        n: int,
+        max_tokens: int,
+        salt: str,
+        prompt_logprobs: int | None,
+        stops: bool,
+        priority: int,
+        tenant: str,
+        lifetime: float | None,
+    ) -> None:
         parent = len(self.sequences)
         for choice in range(n):
             sequence = make_sequence(
@@ -95,7 +137,10 @@ class Histories(RuleBasedStateMachine):
                 choice=choice,
                 fork_of=parent if choice else None,
                 cache_salt=salt,
-                arrival_s=float(parent),
+                arrival_s=self.now,
+                priority=priority,
+                tenant=tenant,
+                deadline_s=None if lifetime is None else self.now + lifetime,
             )
             self.sequences[sequence.seq_id] = sequence
             self.rig.add(sequence)
@@ -104,13 +149,16 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def schedule(self) -> None:
         before = self.rig.scheduler.stats()
-        plan = self.rig.scheduler.schedule(0.0)
+        self.now += 1.0
+        plan = self.rig.scheduler.schedule(self.now)
         assert (plan is not None) == self.rig.scheduler.has_work(), "with work there is always a step"
         if plan is None:
             return
         self.rig.check_plan(plan)
         self.plan = plan
-        self.seen["preemptions"] += self.rig.scheduler.stats().num_preemptions - before.num_preemptions
+        preempted = self.rig.scheduler.stats().num_preemptions - before.num_preemptions
+        assert not preempted or self.rig.config.admission == "optimistic" or self.policy == "priority"
+        self.seen["preemptions"] += preempted
         self.seen["copies"] += len(plan.block_copies)
         self.seen["chunks"] += sum(not share.needs_sample for share in plan.sequences)
 
@@ -120,6 +168,14 @@ class Histories(RuleBasedStateMachine):
         assert self.plan is not None
         self._take(self.rig.settle(self.plan))
         self.plan = None
+
+    @precondition(lambda self: self.plan is None)
+    @rule(policy=st.sampled_from(POLICIES))
+    def swap_policy(self, policy: str) -> None:
+        scheduler = self.rig.scheduler
+        scheduler.set_policy(make_policy(policy, scheduler.estimator, WEIGHTS))
+        self.policy = policy
+        self.seen["policy swaps with a queue"] += scheduler.num_waiting > 1
 
     @rule()
     def run_one_step(self) -> None:
@@ -179,6 +235,8 @@ class Histories(RuleBasedStateMachine):
                 assert sequence.output_token_ids == expected[: len(sequence.output_token_ids)]
             self.seen["cache hits"] += bool(sequence.num_cached_prompt) and sequence.fork_of is None
             self.seen["forks"] += sequence.fork_of is not None and sequence.num_cached_prompt == sequence.num_prompt - 1 > 0
+            self.seen["timeouts"] += sequence.finish_reason is FinishReason.TIMEOUT
+            assert sequence.num_displaced <= self.rig.manager.num_blocks.bit_length() + 1, "thrashing is bounded"
             completed = sequence.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
             self.seen["finished after preemption"] += completed and sequence.num_preemptions > 0
 
@@ -200,7 +258,7 @@ def test_every_history_keeps_the_books_and_the_tokens() -> None:
     Histories.seen = Counter()
     run_state_machine_as_test(
         Histories,
-        settings=settings(max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )
     for mechanism in MECHANISMS:
         assert Histories.seen[mechanism] > 0, f"{mechanism} never happened: {Histories.seen}"

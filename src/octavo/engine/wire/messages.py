@@ -77,6 +77,7 @@ class CoreStats(msgspec.Struct, array_like=True):
 class StepOutputs(msgspec.Struct, tag="step"):
     """One message per step. started: ids of requests that were first scheduled in it; at_s: its end on the monotonic clock.
 
+    estimates_s: for each of `started`, the seconds it was then expected to take.
     An idle core sends one without outputs every second: the heartbeat.
     """
 
@@ -85,6 +86,7 @@ class StepOutputs(msgspec.Struct, tag="step"):
     stats: CoreStats
     started_s: float
     at_s: float
+    estimates_s: list[float] = []
 
 
 class CoreReady(msgspec.Struct, tag="ready"):

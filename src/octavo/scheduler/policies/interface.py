@@ -1,4 +1,4 @@
-"""Policy: the order of the waiting queue and the choice of who gives way."""
+"""Policy: who is served first. One policy per file; each states its guarantee in its docstring."""
 
 from __future__ import annotations
 
@@ -8,11 +8,51 @@ from typing import Protocol
 from octavo.sequence import Sequence
 
 
+class Lanes(Protocol):
+    """Groups of requests that a policy weighs against each other. A lane's rank may change at any moment, but only upwards."""
+
+    weighed: bool
+    """Whether there may be several. Then the starvation bound holds for the first sequence of every lane: who fills its own
+    lane waits for itself, and would otherwise, once overdue, be served ahead of all others."""
+
+    def of(self, sequence: Sequence) -> str:
+        """The lane of a sequence; always the same one."""
+
+    def rank(self, lane: str) -> float:
+        """Of a lane with waiting or running sequences; smallest first. Decides whose turn it is in a step."""
+
+    def next_rank(self, lane: str) -> float:
+        """The rank with what the lane has been promised; smallest first. Decides from which lane the next one is admitted."""
+
+    def opens(self, lane: str, others: Iterable[str]) -> None:
+        """A lane without waiting sequences is about to get one; sequences of `others` wait already."""
+
+    def closes(self, lane: str) -> None:
+        """The last waiting sequence has left its lane."""
+
+    def last_admission_s(self, lane: str) -> float:
+        """When a sequence of the lane was admitted last; minus infinity where that does not matter."""
+
+    def admitted(self, sequence: Sequence, now: float) -> None:
+        """The sequence has left the queue for a step; num_computed is what it starts from."""
+
+    def served(self, sequence: Sequence, num_output: int) -> None:
+        """A step of the sequence is settled: num_computed is where it is now, num_output how many tokens it has generated."""
+
+
 class Policy(Protocol):
-    """A policy is stateless towards the scheduler: it only ranks. Every policy states its starvation bound in its docstring."""
+    """Ranks sequences, smallest first: by the rank of their lane, then by their place in it, then by arrival.
 
-    def key(self, sequence: Sequence) -> tuple[float, ...]:
-        """Rank in the waiting queue, smallest first. Must not change while a sequence waits; ties go by seq_id."""
+    `scheduler.order` lays the starvation bound over every policy.
+    """
 
-    def victim(self, running: Iterable[Sequence]) -> Sequence:
-        """Which of the running sequences (at least one) is preempted when the pool has no block left."""
+    lanes: Lanes
+    reads_priority: bool
+    """Whether the priority of a request changes anything. If not, requests that bring one are refused."""
+    reads_estimate: bool
+    """Whether sequence.expected_s must be set before its place is asked for."""
+    preempts: bool
+    """Whether a running sequence is preempted when one with a smaller place finds no room."""
+
+    def place(self, sequence: Sequence) -> tuple[float, ...]:
+        """Rank within its lane. Asked for once while a sequence waits; of a running one it may change."""

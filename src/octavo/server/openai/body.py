@@ -18,7 +18,6 @@ INT32_MAX = 2**31 - 1
 
 HARMLESS_FIELDS = frozenset(
     {
-        "user",
         "metadata",
         "store",
         "service_tier",

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from octavo.engine.outputs import CompletionOutput
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
-from octavo.server.context import ServerContext, context_of
+from octavo.server.context import ServerContext, context_of, tenant_of
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.body import UNSUPPORTED_FIELDS, parse_body
 from octavo.server.openai.chunks import ChunkWriter, choice_json, encode
@@ -59,13 +59,13 @@ async def create_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
     context = context_of(request)
     body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
-    job = _Job(body, context, await _generation(body, context))
+    job = _Job(body, context, await _generation(body, context, tenant_of(request, body.user)))
     if body.stream:
         return EventStream(job.stream())
     return JsonAnswer(job.answer)
 
 
-async def _generation(body: ChatBody, context: ServerContext) -> Generation:
+async def _generation(body: ChatBody, context: ServerContext, tenant: str) -> Generation:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     context.check_model(body.model)
     check_common(body, context)
@@ -73,7 +73,7 @@ async def _generation(body: ChatBody, context: ServerContext) -> Generation:
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
     max_tokens, param = _max_tokens(body)
-    token_ids = await render(body, context)
+    token_ids = await render(body, context, context.max_model_len)
     try:
         budget = output_budget(len(token_ids), max_tokens, context.max_model_len, param)
     except ContextLengthError as error:
@@ -91,6 +91,8 @@ async def _generation(body: ChatBody, context: ServerContext) -> Generation:
         params=[params],
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
+        tenant=tenant,
+        timeout_s=body.timeout,
     )
 
 

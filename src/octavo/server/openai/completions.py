@@ -14,7 +14,7 @@ from starlette.responses import Response
 from octavo.engine.outputs import CompletionOutput
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
-from octavo.server.context import ServerContext, context_of
+from octavo.server.context import ServerContext, context_of, tenant_of
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.body import UNSUPPORTED_FIELDS, parse_body
 from octavo.server.openai.chunks import ChunkWriter, choice_json, encode
@@ -46,13 +46,13 @@ async def create_completion(request: Request) -> Response:
     """POST /v1/completions."""
     context = context_of(request)
     body = parse_body(CompletionBody, await read_json_object(request), _UNSUPPORTED)
-    job = _Job(body, context, await _generation(body, context))
+    job = _Job(body, context, await _generation(body, context, tenant_of(request, body.user)))
     if body.stream:
         return EventStream(job.stream())
     return JsonAnswer(job.answer)
 
 
-async def _generation(body: CompletionBody, context: ServerContext) -> Generation:
+async def _generation(body: CompletionBody, context: ServerContext, tenant: str) -> Generation:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     context.check_model(body.model)
     check_common(body, context)
@@ -86,6 +86,8 @@ async def _generation(body: CompletionBody, context: ServerContext) -> Generatio
         params=params,
         priority=body.priority or 0,
         cache_salt=body.cache_salt or "",
+        tenant=tenant,
+        timeout_s=body.timeout,
     )
 
 

@@ -29,6 +29,8 @@ class Generation:
     params: list[SamplingParams]
     priority: int
     cache_salt: str
+    tenant: str
+    timeout_s: float | None
 
     @property
     def n(self) -> int:
@@ -64,6 +66,8 @@ class Generation:
             request_id,
             priority=self.priority,
             cache_salt=self.cache_salt,
+            tenant=self.tenant,
+            timeout_s=self.timeout_s,
         )
 
 

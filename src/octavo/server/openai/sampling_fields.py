@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from octavo.errors import InvalidRequestError
+from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S
 from octavo.sampling_params import SamplingParams
+from octavo.scheduler.policies.registry import policy_reads_priority
 from octavo.server.context import ServerContext
 from octavo.server.openai.body import INT32_MAX, Body
 
@@ -28,7 +30,11 @@ class StreamOptions(Body):
 
 
 class SamplingFields(Body):
-    """Fields common to both endpoints. Bounds that SamplingParams.validate knows are left to it."""
+    """Fields common to both endpoints. Bounds that SamplingParams.validate knows are left to it.
+
+    timeout  seconds after which the answer ends with what there is: finish_reason "length", stop_reason "timeout"
+    user     whose request it is, where no list of API keys says so (see --scheduler-policy fair)
+    """
 
     model: Annotated[str, Field(max_length=1024)] | None = None
     n: Int32 | None = None
@@ -52,6 +58,8 @@ class SamplingFields(Body):
     prompt_logprobs: Int32 | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
     priority: Int32 | None = None
+    timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None
+    user: Annotated[str, Field(max_length=MAX_TENANT_LENGTH)] | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -96,9 +104,10 @@ def check_common(fields: SamplingFields, context: ServerContext) -> None:
     """Raise for combinations no endpoint honours."""
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream: true", param="stream_options")
-    if fields.priority and context.scheduler_policy != "priority":
+    policy = context.engine.scheduler_policy
+    if fields.priority and not policy_reads_priority(policy):
         raise InvalidRequestError(
-            f"priority is {fields.priority}, but this server schedules {context.scheduler_policy} and would ignore it; "
+            f"priority is {fields.priority}, but this server schedules {policy} and would ignore it; "
             "leave it out or start the server with --scheduler-policy priority",
             param="priority",
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from tests.unit.scheduler.checking_worker import make_sequence
 
+from octavo.scheduler.order import Order
 from octavo.scheduler.policies.fcfs import FirstComeFirstServed
 
 
 def test_the_earlier_arrival_ranks_first() -> None:
-    policy = FirstComeFirstServed()
-    assert policy.key(make_sequence(9, [1], arrival_s=1.0)) < policy.key(make_sequence(2, [1], arrival_s=1.5))
+    order = Order(FirstComeFirstServed(), 60.0)
+    assert order.rank(make_sequence(9, [1], arrival_s=1.0), 2.0) < order.rank(make_sequence(2, [1], arrival_s=1.5), 2.0)
 
 
 def test_the_latest_arrival_gives_way_and_of_equal_ones_the_youngest() -> None:
     sequences = [make_sequence(i, [1], arrival_s=a) for i, a in ((5, 1.0), (4, 3.0), (7, 3.0), (6, 2.0))]
-    assert FirstComeFirstServed().victim(sequences).seq_id == 7
+    assert Order(FirstComeFirstServed(), 60.0).victim(sequences, 4.0).seq_id == 7

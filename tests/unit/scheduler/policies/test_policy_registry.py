@@ -14,5 +14,5 @@ def test_fcfs_is_known_by_its_name() -> None:
 
 
 def test_an_unknown_policy_is_refused_with_the_known_names() -> None:
-    with pytest.raises(ConfigError, match="unknown scheduler policy 'lifo'; known: fcfs"):
+    with pytest.raises(ConfigError, match="unknown scheduler policy 'lifo'; known: fcfs, sjf, priority, fair"):
         make_policy("lifo")

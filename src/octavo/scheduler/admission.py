@@ -1,0 +1,49 @@
+"""AdmissionRule: how many blocks must be there before one more sequence may run."""
+
+from __future__ import annotations
+
+from octavo.kvcache.block_table import blocks_for
+from octavo.scheduler.estimator import Estimator
+from octavo.sequence import Sequence
+
+MAX_BLOCKS = 2**31
+
+
+class AdmissionRule:
+    """What running sequences are expected to grow to, and what one more must leave free beside that.
+
+    guaranteed  every sequence is counted with prompt + max_tokens. Admitted sequences then never run out of blocks, so none is
+                preempted for want of them; few run at a time where max_tokens is much larger than what is used.
+    optimistic  every sequence is counted with the length that most answers of its class (tenant, max_tokens) had; while the
+                class has no history, with the tokens it has and one more. What was wrong is repaired by preemption.
+
+    Preemption cannot go on for ever: a sequence that lost its blocks to others k times is admitted only when 2**k - 1
+    blocks are free beyond all of that, and so at most log2(num_blocks) + 1 times, after which it runs alone. With nothing
+    running all are admitted.
+    """
+
+    _SAFE_SHARE = 0.75
+    """Optimistic: 3 of 4 answers are no longer than they are counted with. At the median, half of them would be."""
+
+    def __init__(self, mode: str, block_size: int, estimator: Estimator) -> None:
+        self.mode = mode
+        self._block_size = block_size
+        self._estimator = estimator
+
+    def final_tokens(self, sequence: Sequence) -> int:
+        """Tokens, prompt and output, the sequence is counted with."""
+        if self.mode == "guaranteed":
+            return sequence.num_prompt + sequence.max_tokens
+        if len(sequence.output_token_ids) >= sequence.expected_output:
+            # Asked again only when it has outgrown the last answer: this runs for every sequence in every step.
+            lengths = self._estimator.output_lengths
+            sequence.expected_output = lengths.quantile(sequence, self._SAFE_SHARE) or 0
+        return sequence.num_prompt + max(sequence.expected_output, len(sequence.output_token_ids) + 1)
+
+    def outstanding(self, sequence: Sequence, num_granted: int) -> int:
+        """Blocks a running sequence with num_granted of them still needs until its end."""
+        return max(0, blocks_for(self.final_tokens(sequence), self._block_size) - num_granted)
+
+    def headroom(self, sequence: Sequence) -> int:
+        """Blocks that must stay free beyond all needs when a waiting sequence is admitted."""
+        return min(MAX_BLOCKS, (1 << min(sequence.num_displaced, 31)) - 1)

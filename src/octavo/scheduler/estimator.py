@@ -1,0 +1,62 @@
+"""Estimator: how long a sequence will still take, in tokens and in seconds. Learns from settled steps and ended sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from octavo.scheduler.output_length import OutputLengths
+from octavo.scheduler.step_time import StepShape, StepTimeModel
+from octavo.sequence import Sequence
+from octavo.step import ScheduledSequence, StepPlan
+
+_SMOOTHING = 0.05
+"""Weight of the newest step in the running mean: the last 20 steps count for two thirds."""
+_MIN_PREFILL_TOKENS = 16
+"""Prompt tokens a step takes even where decodes alone fill the target: with none, prompts would wait for decodes to end."""
+
+
+class Estimator:
+    """Pure: it is told what happened and how long it took, and reads no clock. One per scheduler; policies read it."""
+
+    def __init__(self) -> None:
+        self.step_time = StepTimeModel()
+        self.output_lengths = OutputLengths()
+        self._decode_step_s: float | None = None
+
+    @property
+    def decode_step_s(self) -> float:
+        """Running mean of the seconds between two tokens of a running sequence."""
+        return self._decode_step_s or self.step_time.predict(StepShape(0, 1, 0.0))
+
+    def observe_step(self, plan: StepPlan, seconds: float) -> None:
+        """A step was computed in full."""
+        shape = StepShape.of(plan)
+        self.step_time.observe(shape, seconds)
+        if shape.num_decodes:
+            last = self._decode_step_s
+            self._decode_step_s = seconds if last is None else last + _SMOOTHING * (seconds - last)
+
+    def observe_end(self, sequence: Sequence) -> None:
+        """A sequence ended by a stop or at its length."""
+        self.output_lengths.observe(sequence)
+
+    def remaining_s(self, sequence: Sequence, num_cached: int = 0) -> float:
+        """Seconds from now to its last token if it ran without waiting.
+
+        num_cached: tokens that a waiting sequence would find in the prefix cache.
+        """
+        num_known = max(sequence.num_computed, num_cached)
+        num_left = self.output_lengths.expected(sequence) - len(sequence.output_token_ids)
+        num_prefill = sequence.num_tokens - num_known
+        prefill_s = self.step_time.prefill_s(num_prefill, num_known) if num_prefill > 1 else 0.0
+        return prefill_s + max(1, num_left) * self.decode_step_s
+
+    def prefill_budget(self, target_s: float, decodes: Collection[ScheduledSequence], prefills: Iterable[Sequence]) -> int:
+        """Prompt tokens that fit beside these decodes into a step of target_s seconds.
+
+        prefills: running sequences that could take them; the longest context among them is what is counted with.
+        """
+        num_attended = sum(share.num_computed for share in decodes)
+        context = max((sequence.num_computed for sequence in prefills), default=0)
+        decodes_s = self.step_time.predict(StepShape(0, len(decodes), num_attended))
+        return max(_MIN_PREFILL_TOKENS, self.step_time.prefill_tokens_within(target_s - decodes_s, context))

@@ -1,0 +1,113 @@
+"""StepTimeModel: how long a step takes, learned from the steps that ran."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from octavo.step import StepPlan
+
+_PRIOR_S = (2e-3, 1e-3, 2e-3, 1e-6)
+"""Base, per prefill token, per decode, per attended position: a small model on a few CPU cores. Wrong by 10x they still are
+overruled within a few dozen steps, because their variances below say that they may be."""
+_PRIOR_SPREAD = 10.0
+_NOISE = 0.01
+"""Variance of one step's relative error: 10%."""
+_FORGETTING = 0.998
+"""Half the weight is in the last 350 steps, so that the model follows a machine that slows down or is relieved."""
+_SIZE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What the time of a step depends on.
+
+    prefill_tokens  tokens of all shares of more than one token
+    num_decodes     shares of one token
+    num_attended    pairs of a computed token and a cached position that it attends to
+    """
+
+    prefill_tokens: int
+    num_decodes: int
+    num_attended: float
+
+    @classmethod
+    def of(cls, plan: StepPlan) -> StepShape:
+        prefill_tokens = num_decodes = 0
+        num_attended = 0.0
+        for share in plan.sequences:
+            num_new = share.num_new
+            if num_new == 1:
+                num_decodes += 1
+                num_attended += share.num_computed
+            else:
+                prefill_tokens += num_new
+                num_attended += num_new * (share.num_computed + 0.5 * num_new)
+        return cls(prefill_tokens, num_decodes, num_attended)
+
+
+class StepTimeModel:
+    """seconds = base + a * prefill tokens + b * decodes + c * attended positions, fitted by recursive least squares.
+
+    The squares are those of relative errors: each observation is divided by its time, so that a decode step of 5 ms counts as
+    much as a prefill step of 500 ms, and a step that stalled (its row becomes tiny) hardly counts at all. Coefficients are kept
+    at or above zero, and their variances at or below the prior's: with forgetting alone, those of a feature that is not seen
+    for long (no prefill for an hour) would grow without limit.
+    """
+
+    def __init__(self) -> None:
+        self._theta = list(_PRIOR_S)
+        self._limits = [(value * _PRIOR_SPREAD) ** 2 for value in _PRIOR_S]
+        self._covariance = [[self._limits[i] if i == j else 0.0 for j in range(_SIZE)] for i in range(_SIZE)]
+        self.num_observed = 0
+
+    @property
+    def coefficients(self) -> tuple[float, float, float, float]:
+        """Seconds: base, per prefill token, per decode, per attended position."""
+        base, prefill, decode, attended = self._theta
+        return base, prefill, decode, attended
+
+    def predict(self, shape: StepShape) -> float:
+        """Seconds of a step of this shape."""
+        base, prefill, decode, attended = self._theta
+        return base + prefill * shape.prefill_tokens + decode * shape.num_decodes + attended * shape.num_attended
+
+    def prefill_s(self, num_tokens: int, context: int) -> float:
+        """Seconds that num_tokens prompt tokens behind `context` cached ones add to the steps they are computed in."""
+        _, prefill, _, attended = self._theta
+        return prefill * num_tokens + attended * num_tokens * (context + 0.5 * num_tokens)
+
+    def prefill_tokens_within(self, seconds: float, context: int) -> int:
+        """Most prompt tokens behind `context` cached ones whose prefill_s is within `seconds`; 0 when there is no time."""
+        if seconds <= 0.0:
+            return 0
+        _, prefill, _, attended = self._theta
+        linear, quadratic = prefill + attended * context, 0.5 * attended
+        # The stable form of the positive root: it has no division by a quadratic term that may be zero.
+        root = linear + math.sqrt(linear * linear + 4.0 * quadratic * seconds)
+        return int(min(2.0 * seconds / root, 2.0**31)) if root > 0.0 else 2**31
+
+    def observe(self, shape: StepShape, seconds: float) -> None:
+        """Take in one measured step."""
+        if not 0.0 < seconds < math.inf:
+            return
+        self.num_observed += 1
+        row = [value / seconds for value in (1.0, shape.prefill_tokens, shape.num_decodes, shape.num_attended)]
+        covariance, theta = self._covariance, self._theta
+        spread = [sum(line[j] * row[j] for j in range(_SIZE)) for line in covariance]
+        total = _FORGETTING * _NOISE + sum(row[i] * spread[i] for i in range(_SIZE))
+        error = 1.0 - sum(row[i] * theta[i] for i in range(_SIZE))
+        for i in range(_SIZE):
+            theta[i] = max(0.0, theta[i] + spread[i] / total * error)
+            for j in range(_SIZE):
+                covariance[i][j] = (covariance[i][j] - spread[i] * spread[j] / total) / _FORGETTING
+        self._bound_variances()
+
+    def _bound_variances(self) -> None:
+        for i in range(_SIZE):
+            variance, limit = self._covariance[i][i], self._limits[i]
+            if variance > limit:
+                scale = math.sqrt(limit / variance)
+                for j in range(_SIZE):
+                    self._covariance[i][j] *= scale
+                    self._covariance[j][i] *= scale

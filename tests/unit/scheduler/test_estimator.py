@@ -1,0 +1,61 @@
+"""Expected remaining time."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.scheduler.checking_worker import Rig, make_sequence
+
+from octavo.scheduler.estimator import Estimator
+from octavo.step import ScheduledSequence, StepPlan
+
+
+def decode_plan(num_sequences: int, context: int) -> StepPlan:
+    return StepPlan(1, [ScheduledSequence(i, context, 1, [], True) for i in range(num_sequences)])
+
+
+def prefill_plan(num_tokens: int) -> StepPlan:
+    return StepPlan(1, [ScheduledSequence(1, 0, num_tokens, [], True)])
+
+
+def taught() -> Estimator:
+    """10 ms per step of decodes, 1 ms per prompt token, answers of 20 tokens."""
+    estimator = Estimator()
+    for round_ in range(100):
+        estimator.observe_step(decode_plan(4, 100), 0.010)
+        estimator.observe_step(prefill_plan(32 + round_), (32 + round_) * 1e-3)
+    for _ in range(20):
+        estimator.observe_end(make_sequence(1, [1], 100, output_token_ids=[7] * 20))
+    return estimator
+
+
+def test_remaining_time_is_prefill_and_expected_answer() -> None:
+    estimator = taught()
+    assert estimator.decode_step_s == pytest.approx(0.010)
+    assert estimator.remaining_s(make_sequence(1, range(100), 100)) == pytest.approx(0.1 + 0.2, rel=0.1)
+
+
+def test_what_is_cached_or_computed_needs_no_time() -> None:
+    estimator = taught()
+    assert estimator.remaining_s(make_sequence(1, range(100), 100), num_cached=99) == pytest.approx(0.2, rel=0.1)
+    halfway = make_sequence(1, range(100), 100, output_token_ids=[7] * 10)
+    halfway.num_computed = 109
+    assert estimator.remaining_s(halfway) == pytest.approx(0.1, rel=0.1)
+
+
+def test_the_prefill_share_fills_the_target_beside_the_decodes() -> None:
+    estimator = taught()
+    budget = estimator.prefill_budget(0.050, decode_plan(4, 100).sequences, [])
+    assert budget == pytest.approx(40, rel=0.15)
+
+
+def test_prompts_go_on_slowly_when_decodes_alone_miss_the_target() -> None:
+    assert taught().prefill_budget(0.001, decode_plan(4, 100).sequences, []) == 16
+
+
+def test_the_scheduler_teaches_its_estimator() -> None:
+    estimator = Estimator()
+    rig = Rig(estimator=estimator)
+    rig.add(*[make_sequence(i, range(5), 3, stop_token_ids=frozenset(), tenant="t") for i in range(12)])
+    rig.finish()
+    assert estimator.step_time.num_observed == len(rig.plans)
+    assert estimator.output_lengths.expected(make_sequence(99, [1], 3, tenant="t")) == 3
