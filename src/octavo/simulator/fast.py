@@ -24,21 +24,29 @@ import math
 from collections import deque
 
 from octavo.kvcache.block_table import blocks_for
+from octavo.sampling_params import SamplingParams
+from octavo.sequence import Sequence
 from octavo.simulator.cost_model import CostModel, pairs_of
+from octavo.simulator.expected_growth import NO_DECODE, ExpectedGrowth
 from octavo.simulator.recorder import Recorder
 from octavo.simulator.replica import EngineSpec
 from octavo.simulator.trace import Trace
 
 
 class _Live:
-    """A request here. computed and outputs are as of step joined for a decoding one, as of now for others."""
+    """A request here. computed and outputs are as of step joined for a decoding one, as of now for others.
 
-    __slots__ = ("computed", "end", "granted", "joined", "last_s", "max_output", "num_prompt", "outputs", "request", "running")
+    sequence   what the admission rule is asked about, without tokens of its own (see ExpectedGrowth)
+    """
 
-    def __init__(self, request: int, num_prompt: int, max_output: int) -> None:
+    __slots__ = ("computed", "end", "granted", "joined", "last_s", "max_output", "num_prompt", "outputs")
+    __slots__ += ("request", "running", "sequence")
+
+    def __init__(self, request: int, num_prompt: int, sequence: Sequence) -> None:
         self.request = request
+        self.sequence = sequence
         self.num_prompt = num_prompt
-        self.max_output = max_output
+        self.max_output = sequence.max_tokens
         self.outputs = 0
         self.computed = 0
         self.granted = 0
@@ -58,8 +66,7 @@ class FastReplica:
         self.clock_s = 0.0
         self.num_live = 0
         self._index = index
-        self._prompts = trace.num_prompt
-        self._outputs = trace.num_output
+        self._trace = trace
         self._cost = cost
         self._recorder = recorder
         self._size = spec.block_size
@@ -68,6 +75,7 @@ class FastReplica:
         self._max_seqs = min(spec.scheduler.max_num_seqs, spec.scheduler.max_num_batched_tokens)
         self._max_tokens = spec.scheduler.max_num_batched_tokens
         self._chunk = spec.scheduler.chunked_prefill_size
+        self._growth = ExpectedGrowth(spec.scheduler.admission, spec.block_size)
         self._waiting: deque[_Live] = deque()
         self._stack: list[_Live] = []
         """Running sequences in order of arrival, and among them some that have ended."""
@@ -88,11 +96,23 @@ class FastReplica:
         if not self.num_live and now_s > self.clock_s:
             self.clock_s = now_s
         self.num_live += 1
-        self._waiting.append(_Live(request, int(self._prompts[request]), int(self._outputs[request])))
+        trace = self._trace
+        sequence = Sequence(
+            seq_id=request,
+            request_id="",
+            prompt_token_ids=[],
+            sampling=_SAMPLING,
+            seed=0,
+            max_tokens=int(trace.num_output[request]),
+            stop_token_ids=_NO_TOKENS,
+            arrival_s=now_s,
+            tenant=trace.tenants[trace.tenant[request]],
+        )
+        self._waiting.append(_Live(request, int(trace.num_prompt[request]), sequence))
         recorder = self._recorder
         recorder.arrival_s[request] = now_s
         recorder.replica[request] = self._index
-        recorder.prompt_tokens += int(self._prompts[request])
+        recorder.prompt_tokens += int(trace.num_prompt[request])
 
     def advance(self, until_s: float) -> None:
         """Run all steps that begin before until_s."""
@@ -144,24 +164,23 @@ class FastReplica:
 
     def _admit(self, shares: list[tuple[_Live, int]], tokens: int) -> None:
         """Waiting requests in order, until one does not fit."""
-        waiting, size = self._waiting, self._size
+        waiting, size, growth = self._waiting, self._size, self._growth
         if not waiting or self._num_running >= self._max_seqs or tokens == 0:
             return
-        reserved = self._opening[(self._step + 1) % size]
-        for live in self._prefills:
-            reserved += blocks_for(live.num_prompt + live.outputs + 1, size) - live.granted
+        reserved = growth.total(self._step) - (self._num_blocks - self._free)
         while waiting and self._num_running < self._max_seqs and tokens > 0:
             live = waiting[0]
-            num_tokens = live.num_prompt + live.outputs
-            whole = blocks_for(num_tokens + 1, size)
-            if self._num_running and whole + reserved > self._free:
-                return
+            if self._num_running:
+                needed = growth.blocks_of(live, live.outputs) + growth.rule.headroom(live.sequence)
+                if needed + reserved > self._free:
+                    return
             waiting.popleft()
-            num_new = min(num_tokens, tokens, self._chunk)
+            num_new = min(live.num_prompt + live.outputs, tokens, self._chunk)
             live.granted = blocks_for(num_new, size)
             live.running = True
             self._free -= live.granted
-            reserved += whole - live.granted
+            reserved += growth.blocks_of(live, live.outputs) - live.granted
+            growth.enter(live, live.outputs, NO_DECODE)
             tokens -= num_new
             self._num_running += 1
             self._stack.append(live)
@@ -187,6 +206,8 @@ class FastReplica:
             self._free += live.granted
         live.computed = live.granted = 0
         live.running = False
+        live.sequence.num_displaced += 1
+        self._growth.leave(live)
         self._num_running -= 1
         self._waiting.appendleft(live)
 
@@ -248,6 +269,8 @@ class FastReplica:
         """Decode steps until something ends, blocks run out, or until_s is reached; at least one."""
         count, start_s = self._num_decodes, self.clock_s
         steps = self._affordable(self._next_end() - self._step)
+        if self._waiting:
+            steps = min(steps, max(1, self._growth.next_question() - self._step))
         first_s, growth_s = self._cost.decode_run(count, self._context + count)
         steps = min(steps, _steps_before(until_s - start_s, first_s, growth_s))
         for later in self._residues(steps):
@@ -296,6 +319,7 @@ class FastReplica:
         self._num_decodes += 1
         self._context += live.computed
         self._opening[(self._step - live.computed) % self._size] += 1
+        self._growth.enter(live, live.outputs, self._step - live.outputs)
         heapq.heappush(self._ends, (live.end, live.request, live))
 
     def _leave_decodes(self, live: _Live) -> None:
@@ -316,16 +340,23 @@ class FastReplica:
         return ends[0][0]
 
     def _pop_ended(self) -> None:
+        """Let go of what has ended, in the order of the scheduler's books: decodes by arrival, then prefills."""
         ends, now = self._ends, self._step
+        ended: list[_Live] = []
         while ends and ends[0][0] <= now:
             live = heapq.heappop(ends)[2]
             if live.end == now:
-                self._leave_decodes(live)
-                live.running = False
-                self._free += blocks_for(live.computed, self._size)
-                self._num_running -= 1
-                self.num_live -= 1
-                self._recorder.finish(live.request, self.clock_s)
+                ended.append(live)
+        if len(ended) > 1:
+            ended.sort(key=lambda live: live.joined == now)
+        for live in ended:
+            self._leave_decodes(live)
+            self._growth.end(live, live.outputs)
+            live.running = False
+            self._free += blocks_for(live.computed, self._size)
+            self._num_running -= 1
+            self.num_live -= 1
+            self._recorder.finish(live.request, self.clock_s)
         if len(self._stack) > 2 * self._num_running + 64:
             self._stack = [live for live in self._stack if live.running]
 
@@ -336,6 +367,10 @@ class FastReplica:
             recorder.first_token_s[live.request] = now_s
         else:
             recorder.itl.add(now_s - live.last_s)
+
+
+_SAMPLING = SamplingParams(temperature=0.0, ignore_eos=True)
+_NO_TOKENS: frozenset[int] = frozenset()
 
 
 def _steps_before(span_s: float, first_s: float, growth_s: float) -> int:

@@ -62,6 +62,8 @@ def simulate(trace: Trace, spec: FleetSpec, cost: CostModel, on_progress: Callab
         raise ConfigError(
             f"--fast models the policy fcfs only, not {spec.engine.scheduler.scheduler_policy}; leave it out", param="fast"
         )
+    if spec.fast and spec.engine.scheduler.target_itl is not None:
+        raise ConfigError("--fast does not model --target-itl; leave one of them out", param="fast")
     recorder = Recorder(len(trace))
     servers: list[Server] = [_server(index, trace, spec, cost, recorder) for index in range(spec.num_replicas)]
     fits = (trace.num_prompt + trace.num_output <= spec.engine.max_model_len).tolist()

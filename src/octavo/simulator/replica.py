@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
+from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import Sequence
@@ -21,7 +23,8 @@ OWN_TOKEN = 2**31
 """Token ids from here on belong to one request each; those below are shared contents (trace.Shared)."""
 
 STATIC_POLICIES = frozenset({"fcfs"})
-"""Policies that decide by arrival alone: while nothing arrives or ends, what they decided for one step holds for the next."""
+"""Policies that decide by arrival alone: while nothing arrives or ends, what they decided for one step holds for the next.
+The others learn from every step, and those must all be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +56,12 @@ class Replica:
         self._trace = trace
         self._cost = cost
         self._recorder = recorder
-        self._jumps = jumps
-        self._static = spec.scheduler.scheduler_policy in STATIC_POLICIES
+        config = spec.scheduler
+        self._jumps = jumps and config.scheduler_policy in STATIC_POLICIES and config.target_itl is None
         self.manager = KVCacheManager(spec.num_blocks, spec.block_size, spec.enable_prefix_caching)
-        self.scheduler = Scheduler(spec.scheduler, self.manager, make_policy(spec.scheduler.scheduler_policy))
+        estimator = Estimator()
+        policy = make_policy(config.scheduler_policy, estimator, parse_tenant_weights(config.tenant_weights))
+        self.scheduler = Scheduler(config, self.manager, policy, estimator)
         self._live: dict[int, Sequence] = {}
         self._last_token_s: dict[int, float] = {}
         self._steady: list[Sequence] = []
@@ -74,7 +79,7 @@ class Replica:
         trace = self._trace
         sequence = Sequence(
             seq_id=request,
-            request_id=trace.tenants[trace.tenant[request]],
+            request_id=str(request),
             prompt_token_ids=prompt_of(trace, request),
             sampling=_SAMPLING,
             seed=0,
@@ -82,6 +87,7 @@ class Replica:
             stop_token_ids=frozenset(),
             arrival_s=now_s,
             priority=int(trace.priority[request]),
+            tenant=trace.tenants[trace.tenant[request]],
         )
         self._live[request] = sequence
         self._steady = []
@@ -151,12 +157,12 @@ class Replica:
     def _find_steady(self, plan: StepPlan, *, moved: bool) -> None:
         """Whether the step just made was decodes only, and the next one must be the same. moved: somebody came in or out.
 
-        Somebody waits: the scheduler has just declined to admit anyone, and under a static policy declines again until somebody
-        ends, for running sequences only take more blocks. Nobody waits: there is nothing to decide.
+        Somebody waits: the scheduler has just declined to admit anyone, and declines again until somebody ends, for running
+        sequences only take more blocks. Nobody waits: there is nothing to decide.
         """
         self._steady = []
         scheduler = self.scheduler
-        if not self._jumps or (scheduler.num_waiting and (moved or not self._static)):
+        if not self._jumps or (scheduler.num_waiting and moved):
             return
         if all(share.num_new == 1 and share.needs_sample for share in plan.sequences):
             running = [self._live[share.seq_id] for share in plan.sequences if share.seq_id in self._live]
@@ -167,6 +173,10 @@ class Replica:
         """Take as many equal decode steps as come before until_s, an end, or a lack of blocks. False: not even one."""
         running, manager = self._steady, self.manager
         limit = fitting_steps(running, manager)
+        if self.scheduler.num_waiting:
+            # Whoever has produced what it was expected to is estimated anew in the next step, as long as somebody waits.
+            known = (sequence.expected_output - len(sequence.output_token_ids) for sequence in running)
+            limit = min(limit, min((left for left in known if left >= 0), default=limit))
         if limit < 1:
             return False
         recorder, cost, count = self._recorder, self._cost, len(running)

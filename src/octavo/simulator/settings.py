@@ -22,6 +22,10 @@ HONOURED = frozenset(
         "chunked_prefill_size",
         "max_model_len",
         "scheduler_policy",
+        "max_wait",
+        "tenant_weights",
+        "admission",
+        "target_itl",
     }
 )
 """The engine's settings that a simulation follows. Others are not offered, rather than taken and ignored."""

@@ -18,7 +18,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "chunked_prefill_size": (16, 32, 64, 128, 256, 512, 1024, 2048),
     "max_num_seqs": (4, 8, 16, 32, 64, 128, 256),
     "block_size": (8, 16, 32, 64),
-    "scheduler_policy": ("fcfs",),
+    "scheduler_policy": ("fcfs", "sjf", "fair"),
 }
 """What is searched, in this order, again and again until a whole round brings nothing."""
 
@@ -156,9 +156,9 @@ class Search:
 
 
 def counts_suffice(engine: EngineSpec, trace: Trace) -> bool:
-    """Whether FastReplica models these settings: fcfs, and no prompt that could be found in the prefix cache."""
+    """Whether FastReplica models these settings: fcfs, no ITL target, no prompt that could be in the prefix cache."""
     shares = engine.enable_prefix_caching and trace.shared is not None
-    return engine.scheduler.scheduler_policy == "fcfs" and not shares
+    return engine.scheduler.scheduler_policy == "fcfs" and engine.scheduler.target_itl is None and not shares
 
 
 def variants(engine: EngineSpec, name: str, values: tuple[Any, ...]) -> Iterator[EngineSpec]:
