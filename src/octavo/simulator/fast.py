@@ -13,8 +13,8 @@ A step costs O(prefilling sequences + ends), whatever the number of decodes; a r
 Under first come first served the running sequences always arrived before the waiting ones, so that running is a stack: the last
 one is the victim, and it goes back to the front of the queue.
 
-Equal to Replica with prefix caching off (twin, compared by a test on random traces, preemptions included): prefixes are not
-modelled here, nor any other policy.
+Equal to Replica with prefix caching off and eager admission (twin, compared by a test on random traces, preemptions included):
+prefixes are not modelled here, nor any other policy, nor the history of answer lengths that other modes of admission go by.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class FleetSpec:
 
     routing          round-robin, or least-loaded: fewest requests that have not ended (ties: the first such replica)
     max_concurrency  most requests under way in the whole fleet; others are held back at the sender. None: no bound
-    fast             FastReplica instead of Replica: fcfs only, no prefix cache
+    fast             FastReplica instead of Replica: fcfs only, no prefix cache, admission as by "eager"
     jumps            take runs of equal decode steps at once; results are the same without
     """
 
@@ -62,6 +62,8 @@ def simulate(trace: Trace, spec: FleetSpec, cost: CostModel, on_progress: Callab
         raise ConfigError(
             f"--fast models the policy fcfs only, not {spec.engine.scheduler.scheduler_policy}; leave it out", param="fast"
         )
+    if spec.fast and spec.engine.scheduler.admission == "guaranteed":
+        raise ConfigError("--fast does not model --admission guaranteed; leave one of them out", param="fast")
     recorder = Recorder(len(trace))
     servers: list[Server] = [_server(index, trace, spec, cost, recorder) for index in range(spec.num_replicas)]
     fits = (trace.num_prompt + trace.num_output <= spec.engine.max_model_len).tolist()
