@@ -95,7 +95,7 @@ def check_shape(value: Any) -> None:
     level = [value]
     num_nodes = 0
     for _ in range(MAX_DEPTH):
-        num_nodes += sum(len(container) if isinstance(container, dict) else 1 for container in level)
+        num_nodes += len(level) + sum(len(container) for container in level if isinstance(container, dict))
         if num_nodes > MAX_NODES:
             raise BodyError(f"the body has more than {MAX_NODES} lists, objects and keys", code="json_too_large")
         level = [
