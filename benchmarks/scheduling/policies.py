@@ -1,4 +1,4 @@
-"""What each policy does to waiting times on one bursty two-tenant load, and what a step of the scheduler costs with a long queue.
+"""What each policy does to waiting times on a bursty two-tenant load; what a step of the scheduler costs with a long queue.
 
 Run:  python benchmarks/scheduling/policies.py [--seconds 600] [--json FILE]
 The machine is virtual: the real scheduler and block pool, and a worker whose step takes base + prefill + decode time, so that
@@ -127,7 +127,7 @@ def step_s(plan: StepPlan) -> float:
 
 
 def step_cost(policy: str, num_running: int, num_waiting: int, num_steps: int = 400) -> tuple[float, float]:
-    """(median, p99) CPU microseconds of schedule plus settle. One in eight sequences ends and is replaced per 32 steps."""
+    """(median, p99) microseconds of schedule plus settle. One in eight sequences ends and is replaced per 32 steps."""
     config = SchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
     scheduler, rng = make_scheduler(policy, config, num_blocks=num_running * 300), random.Random(1)
     for seq_id in range(num_running + num_waiting):
@@ -147,15 +147,15 @@ def step_cost(policy: str, num_running: int, num_waiting: int, num_steps: int = 
         )
     now, costs = 1.0, []
     for _ in range(num_steps + 50):
-        started = time.thread_time()
+        started = time.perf_counter()
         plan = scheduler.schedule(now)
-        planned = time.thread_time()
+        planned = time.perf_counter()
         assert plan is not None
         result = StepResult(plan.step_id, [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample])
-        settling = time.thread_time()
+        settling = time.perf_counter()
         now += 0.02
         scheduler.settle(plan, result, now)
-        costs.append((planned - started) + (time.thread_time() - settling))
+        costs.append((planned - started) + (time.perf_counter() - settling))
     ordered = sorted(costs[50:])
     return round(1e6 * statistics.median(ordered), 0), round(1e6 * ordered[int(0.99 * len(ordered))], 0)
 

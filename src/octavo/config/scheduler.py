@@ -49,9 +49,9 @@ class SchedulerConfig:
     )
     admission: str = option(
         "optimistic",
-        "Count running requests with the length their kind usually has, or (guaranteed) with their max_tokens: then none is"
-        " ever preempted for want of KV blocks.",
-        choices=("optimistic", "guaranteed"),
+        "What running requests are counted with when one more is admitted: the length their kind usually has; guaranteed:"
+        " their max_tokens, so that none is ever preempted for want of KV blocks; eager: what they have now.",
+        choices=("optimistic", "guaranteed", "eager"),
     )
     max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)
     max_num_queued_tokens: int | None = option(

@@ -10,7 +10,6 @@ from pathlib import Path
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
 from octavo.config.resolve import Resolved, resolve
-from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.engine.core import EngineCore
 from octavo.engine.core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
@@ -19,7 +18,7 @@ from octavo.loader.dummy import DummyTensors
 from octavo.loader.parameters import parameter_shapes
 from octavo.ops.interface import Program
 from octavo.scheduler.estimator import Estimator
-from octavo.scheduler.policies.registry import make_policy
+from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.scheduler import Scheduler
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.worker import Worker
@@ -59,9 +58,8 @@ def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: byt
     kv_cache = KVCacheManager(
         cache.num_gpu_blocks_override, cache.block_size, cache.enable_prefix_caching, weights_version.hex()
     )
-    estimator, weights = Estimator(), parse_tenant_weights(config.scheduler.tenant_weights)
-    policy = make_policy(config.scheduler.scheduler_policy, estimator, weights)
-    scheduler = Scheduler(config.scheduler, kv_cache, policy, estimator)
+    estimator = Estimator()
+    scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator)
     return EngineCore(scheduler, kv_cache, worker)
 
 

@@ -17,9 +17,12 @@ class AdmissionRule:
     optimistic  every sequence is counted with the length that most answers of its class (tenant, max_tokens) had; while the
                 class has no history, with the tokens it has and one more. What was wrong is repaired by preemption.
 
-    Preemption cannot go on for ever: a sequence that lost its blocks to others k times is admitted only when 2**k - 1
-    blocks are free beyond all of that, and so at most log2(num_blocks) + 1 times, after which it runs alone. With nothing
-    running all are admitted.
+    eager       every sequence is counted with the tokens it has and one more, always: most sequences run at once, and
+                preemption is how they find out that there are too many.
+
+    Except under eager, preemption cannot go on for ever: a sequence that lost its blocks to others k times is admitted only
+    when 2**k - 1 blocks are free beyond all of that, and so at most log2(num_blocks) + 1 times, after which it runs alone. With
+    nothing running all are admitted.
     """
 
     _SAFE_SHARE = 0.75
@@ -34,6 +37,8 @@ class AdmissionRule:
         """Tokens, prompt and output, the sequence is counted with."""
         if self.mode == "guaranteed":
             return sequence.num_prompt + sequence.max_tokens
+        if self.mode == "eager":
+            return sequence.num_tokens + 1
         if len(sequence.output_token_ids) >= sequence.expected_output:
             # Asked again only when it has outgrown the last answer: this runs for every sequence in every step.
             lengths = self._estimator.output_lengths
@@ -46,4 +51,4 @@ class AdmissionRule:
 
     def headroom(self, sequence: Sequence) -> int:
         """Blocks that must stay free beyond all needs when a waiting sequence is admitted."""
-        return min(MAX_BLOCKS, (1 << min(sequence.num_displaced, 31)) - 1)
+        return 0 if self.mode == "eager" else min(MAX_BLOCKS, (1 << min(sequence.num_displaced, 31)) - 1)

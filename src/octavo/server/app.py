@@ -14,6 +14,7 @@ from octavo import __version__
 from octavo.config.server import ServerConfig
 from octavo.server import admin
 from octavo.server.api_keys import ApiKeys, read_api_keys
+from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
 from octavo.server.engine_face import Engine
 from octavo.server.errors import install_handlers
@@ -45,6 +46,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
         key_names_tenant=api_keys.names_tenants,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
         inflight=inflight,
+        bodies=BodyBudget(config.max_body_size),
     )
 
     @asynccontextmanager

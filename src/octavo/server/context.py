@@ -11,6 +11,7 @@ from starlette.requests import Request
 from octavo.config.server import ServerConfig
 from octavo.errors import NotFoundError
 from octavo.sequence import DEFAULT_TENANT
+from octavo.server.body_budget import BodyBudget
 from octavo.server.engine_face import Engine
 from octavo.server.inflight import Inflight
 
@@ -30,6 +31,7 @@ class ServerContext:
     key_names_tenant: bool
     system_fingerprint: str
     inflight: Inflight
+    bodies: BodyBudget
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -35,6 +35,8 @@ class ExpectedGrowth:
         self.rule = AdmissionRule(admission, block_size, self._estimator)
         self._size = block_size
         self._guaranteed = admission == "guaranteed"
+        self.eager = admission == "eager"
+        """Each is counted with what it has and one more: the caller knows that from the blocks it grants."""
         self._known: dict[int, tuple[int, int]] = {}
         """seq_id to the blocks it is counted with, and its origin (see enter)."""
         self._total = 0
@@ -51,6 +53,8 @@ class ExpectedGrowth:
 
     def enter(self, counted: Counted, produced: int, origin: int) -> None:
         """It runs. origin: the step count at which it would have had no output, if it decodes from now on, else NO_DECODE."""
+        if self.eager:
+            return
         self.leave(counted)
         sequence = counted.sequence
         expected = sequence.max_tokens if self._guaranteed else sequence.expected_output
@@ -71,6 +75,8 @@ class ExpectedGrowth:
 
     def end(self, counted: Counted, produced: int) -> None:
         """It has ended: its length is history."""
+        if self.eager:
+            return
         self.leave(counted)
         counted.sequence.output_token_ids = [0] * produced
         self._estimator.observe_end(counted.sequence)

@@ -13,8 +13,8 @@ A step costs O(prefilling sequences + ends), whatever the number of decodes; a r
 Under first come first served the running sequences always arrived before the waiting ones, so that running is a stack: the last
 one is the victim, and it goes back to the front of the queue.
 
-Equal to Replica with prefix caching off (twin, compared by a test on random traces, preemptions included): prefixes are not
-modelled here, nor any other policy.
+Equal to Replica with prefix caching off (twin, compared by a test on random traces, preemptions and all modes of admission
+included): prefixes are not modelled here, nor any other policy.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from collections import deque
 
 from octavo.kvcache.block_table import blocks_for
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import Sequence
-from octavo.simulator.cost_model import CostModel, pairs_of
+from octavo.sequence import DEFAULT_TENANT, Sequence
+from octavo.simulator.cost_model import CostModel, pairs_of, steps_before
 from octavo.simulator.expected_growth import NO_DECODE, ExpectedGrowth
 from octavo.simulator.recorder import Recorder
 from octavo.simulator.replica import EngineSpec
@@ -39,8 +39,19 @@ class _Live:
     sequence   what the admission rule is asked about, without tokens of its own (see ExpectedGrowth)
     """
 
-    __slots__ = ("computed", "end", "granted", "joined", "last_s", "max_output", "num_prompt", "outputs")
-    __slots__ += ("request", "running", "sequence")
+    __slots__ = (
+        "computed",
+        "end",
+        "granted",
+        "joined",
+        "last_s",
+        "max_output",
+        "num_prompt",
+        "outputs",
+        "request",
+        "running",
+        "sequence",
+    )
 
     def __init__(self, request: int, num_prompt: int, sequence: Sequence) -> None:
         self.request = request
@@ -106,7 +117,7 @@ class FastReplica:
             max_tokens=int(trace.num_output[request]),
             stop_token_ids=_NO_TOKENS,
             arrival_s=now_s,
-            tenant=trace.tenants[trace.tenant[request]],
+            tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
         )
         self._waiting.append(_Live(request, int(trace.num_prompt[request]), sequence))
         recorder = self._recorder
@@ -167,7 +178,7 @@ class FastReplica:
         waiting, size, growth = self._waiting, self._size, self._growth
         if not waiting or self._num_running >= self._max_seqs or tokens == 0:
             return
-        reserved = growth.total(self._step) - (self._num_blocks - self._free)
+        reserved = self._reserved()
         while waiting and self._num_running < self._max_seqs and tokens > 0:
             live = waiting[0]
             if self._num_running:
@@ -186,6 +197,15 @@ class FastReplica:
             self._stack.append(live)
             self._prefills.append(live)
             shares.append((live, num_new))
+
+    def _reserved(self) -> int:
+        """Blocks that running sequences are still to take."""
+        if not self._growth.eager:
+            return self._growth.total(self._step) - (self._num_blocks - self._free)
+        reserved = self._opening[(self._step + 1) % self._size]
+        for live in self._prefills:
+            reserved += blocks_for(live.num_prompt + live.outputs + 1, self._size) - live.granted
+        return reserved
 
     def _evict(self, *, grown: bool) -> None:
         """Preempt the latest arrival. grown: the decodes have their blocks of this step already."""
@@ -272,7 +292,7 @@ class FastReplica:
         if self._waiting:
             steps = min(steps, max(1, self._growth.next_question() - self._step))
         first_s, growth_s = self._cost.decode_run(count, self._context + count)
-        steps = min(steps, _steps_before(until_s - start_s, first_s, growth_s))
+        steps = min(steps, steps_before(until_s - start_s, first_s, growth_s))
         for later in self._residues(steps):
             self._free -= later
         end_s = start_s + steps * first_s + growth_s * (steps * (steps - 1) / 2)
@@ -371,18 +391,3 @@ class FastReplica:
 
 _SAMPLING = SamplingParams(temperature=0.0, ignore_eos=True)
 _NO_TOKENS: frozenset[int] = frozenset()
-
-
-def _steps_before(span_s: float, first_s: float, growth_s: float) -> int:
-    """How many steps begin within span_s, the i-th taking first + i * growth; at least 1."""
-    if span_s == math.inf:
-        return 2**62
-    if growth_s > 0.0:
-        half = first_s - growth_s / 2
-        steps = int((math.sqrt(half * half + 2 * growth_s * span_s) - half) / growth_s)
-    else:
-        steps = int(span_s / first_s)
-    steps = max(1, steps - 1)
-    while steps * first_s + growth_s * (steps * (steps - 1) / 2) < span_s:
-        steps += 1
-    return steps

@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 
 from octavo.config.scheduler import SchedulerConfig
-from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
-from octavo.scheduler.policies.registry import make_policy
+from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.scheduler import Scheduler
-from octavo.sequence import Sequence
+from octavo.sequence import DEFAULT_TENANT, Sequence
 from octavo.simulator.cost_model import CostModel, load_of
 from octavo.simulator.jump import fitting_steps, leap
 from octavo.simulator.recorder import Recorder
@@ -60,8 +59,7 @@ class Replica:
         self._jumps = jumps and config.scheduler_policy in STATIC_POLICIES and config.target_itl is None
         self.manager = KVCacheManager(spec.num_blocks, spec.block_size, spec.enable_prefix_caching)
         estimator = Estimator()
-        policy = make_policy(config.scheduler_policy, estimator, parse_tenant_weights(config.tenant_weights))
-        self.scheduler = Scheduler(config, self.manager, policy, estimator)
+        self.scheduler = Scheduler(config, self.manager, policy_for(config, estimator), estimator)
         self._live: dict[int, Sequence] = {}
         self._last_token_s: dict[int, float] = {}
         self._steady: list[Sequence] = []
@@ -87,7 +85,7 @@ class Replica:
             stop_token_ids=frozenset(),
             arrival_s=now_s,
             priority=int(trace.priority[request]),
-            tenant=trace.tenants[trace.tenant[request]],
+            tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
         )
         self._live[request] = sequence
         self._steady = []
@@ -147,7 +145,7 @@ class Replica:
 
     def _leave(self, request: int) -> None:
         sequence = self._live.pop(request)
-        del self._last_token_s[request]
+        self._last_token_s.pop(request, None)  # none, if it ended in the queue
         recorder = self._recorder
         recorder.finish(request, self.clock_s)
         recorder.num_preemptions += sequence.num_preemptions

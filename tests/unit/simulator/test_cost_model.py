@@ -9,7 +9,7 @@ import pytest
 from traces import COST
 
 from octavo.sampling_params import SamplingParams
-from octavo.simulator.cost_model import StepLoad, fit, load_of, nonnegative_least_squares, pairs_of
+from octavo.simulator.cost_model import StepLoad, fit, load_of, nonnegative_least_squares, pairs_of, steps_before
 from octavo.step import NewSequence, ScheduledSequence, StepPlan
 
 
@@ -79,3 +79,13 @@ def test_a_run_of_decodes_costs_what_its_steps_cost() -> None:
     assert [first_s + index * growth_s for index in range(4)] == pytest.approx(
         [COST.seconds(0, 0, 5, 300 + 5 * index) for index in range(4)]
     )
+
+
+@pytest.mark.parametrize("growth_s", [0.0, 1e-6, 0.3])
+def teststeps_before_a_time_are_those_that_begin_before_it(growth_s: float) -> None:
+    for span_s in (0.0, 1e-9, 0.5, 0.999999, 1.0, 7.3, 100.0):
+        steps, now_s = 0, 0.0
+        while steps == 0 or now_s < span_s:
+            now_s += 0.5 + growth_s * steps
+            steps += 1
+        assert steps_before(span_s, 0.5, growth_s) == steps

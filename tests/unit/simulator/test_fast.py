@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from traces import COST, engine, random_trace
 
-from octavo.simulator.fast import _steps_before
+from octavo.errors import ConfigError
 from octavo.simulator.fleet import FleetSpec, simulate
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(48))
 def test_fast_equals_the_real_scheduler_without_prefix_cache(seed: int) -> None:
     rng = random.Random(seed)
-    trace = random_trace(seed, rate=rng.choice((5.0, 20.0, 60.0)))
+    trace = random_trace(seed, 100, rate=rng.choice((5.0, 20.0, 60.0)))
     spec = engine(
         num_blocks=rng.choice((16, 20, 30, 64)),
         max_num_seqs=rng.choice((1, 3, 8, 16)),
         max_num_batched_tokens=rng.choice((16, 33, 64)),
         chunked_prefill_size=rng.choice((1, 5, 16)),
         enable_prefix_caching=False,
+        admission=rng.choice(("eager", "optimistic", "optimistic", "guaranteed")),
     )
     replicas, concurrency = rng.choice((1, 3)), rng.choice((None, 6))
     real, fast = (
@@ -37,15 +39,12 @@ def test_fast_equals_the_real_scheduler_without_prefix_cache(seed: int) -> None:
 
 
 def test_the_random_traces_preempt() -> None:
-    spec = FleetSpec(engine=engine(num_blocks=18, enable_prefix_caching=False), fast=True)
+    spec = FleetSpec(engine=engine(num_blocks=18, enable_prefix_caching=False, admission="eager"), fast=True)
     assert simulate(random_trace(0, rate=60.0), spec, COST).num_preemptions > 5
 
 
-@pytest.mark.parametrize("growth_s", [0.0, 1e-6, 0.3])
-def test_steps_before_a_time_are_those_that_begin_before_it(growth_s: float) -> None:
-    for span_s in (0.0, 1e-9, 0.5, 0.999999, 1.0, 7.3, 100.0):
-        steps, now_s = 0, 0.0
-        while steps == 0 or now_s < span_s:
-            now_s += 0.5 + growth_s * steps
-            steps += 1
-        assert _steps_before(span_s, 0.5, growth_s) == steps
+def test_fast_does_not_model_an_itl_target() -> None:
+    spec = engine()
+    spec = replace(spec, scheduler=replace(spec.scheduler, target_itl=50.0))
+    with pytest.raises(ConfigError, match="--fast does not model --target-itl"):
+        simulate(random_trace(1, 5), FleetSpec(engine=spec, fast=True), COST)

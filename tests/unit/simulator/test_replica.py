@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from traces import COST, engine, random_trace
@@ -51,6 +52,7 @@ def test_jumps_equal_single_steps_down_to_the_block_pool(seed: int) -> None:
         max_num_batched_tokens=rng.choice((16, 33, 64)),
         chunked_prefill_size=rng.choice((5, 16)),
         enable_prefix_caching=seed % 3 > 0,
+        admission=rng.choice(("eager", "optimistic", "guaranteed")),
     )
     with_jumps, without = run(trace, spec, jumps=True), run(trace, spec, jumps=False)
     assert books(*with_jumps) == books(*without)
@@ -88,3 +90,22 @@ def test_prompts_share_what_the_trace_says_and_nothing_else() -> None:
     left, right = prompt_of(trace, 0), prompt_of(trace, 1)
     assert left[:4] == [3, 3, 4, 4] and right[:2] == [3, 3]
     assert len(left) == 6 and len(right) == 5 and not set(left[4:]) & set(right[2:])
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "sjf", "priority", "fair"])
+def test_every_policy_runs_a_trace_to_its_end(policy: str) -> None:
+    spec = engine(num_blocks=24)
+    spec = replace(spec, scheduler=replace(spec.scheduler, scheduler_policy=policy, tenant_weights="a=2"))
+    trace = random_trace(7, rate=60.0, sharing=True)
+    recorder, _ = run(trace, spec, jumps=True)
+    assert recorder.num_finished == len(trace) and not any(map(math.isnan, recorder.finish_s))
+
+
+def test_shortest_jobs_first_shortens_the_mean_wait() -> None:
+    trace = random_trace(8, 200, rate=60.0)
+    mean_s = {}
+    for policy in ("fcfs", "sjf"):
+        spec = engine()
+        recorder, _ = run(trace, replace(spec, scheduler=replace(spec.scheduler, scheduler_policy=policy)), jumps=True)
+        mean_s[policy] = sum(f - a for f, a in zip(recorder.first_token_s, recorder.arrival_s, strict=True)) / len(trace)
+    assert mean_s["sjf"] < 0.9 * mean_s["fcfs"]

@@ -28,12 +28,14 @@ def engine(
     chunked_prefill_size: int = 32,
     max_model_len: int = 128,
     enable_prefix_caching: bool = True,
+    admission: str = "eager",
 ) -> EngineSpec:
     scheduler = SchedulerConfig(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill_size=chunked_prefill_size,
         max_model_len=max_model_len,
+        admission=admission,
     )
     return EngineSpec(
         scheduler=scheduler, num_blocks=num_blocks, block_size=block_size, enable_prefix_caching=enable_prefix_caching

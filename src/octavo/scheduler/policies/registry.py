@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from octavo.config.scheduler import SchedulerConfig
+from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.errors import ConfigError
 from octavo.registry import Registry
 from octavo.scheduler.estimator import Estimator
@@ -34,6 +36,11 @@ def make_policy(name: str, estimator: Estimator | None = None, tenant_weights: M
     else:
         policy = made()
     return policy
+
+
+def policy_for(config: SchedulerConfig, estimator: Estimator) -> Policy:
+    """A new policy object as a configuration asks for it; estimator is the scheduler's own."""
+    return make_policy(config.scheduler_policy, estimator, parse_tenant_weights(config.tenant_weights))
 
 
 def policy_reads_priority(name: str) -> bool:
