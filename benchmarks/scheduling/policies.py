@@ -126,8 +126,16 @@ def step_s(plan: StepPlan) -> float:
     return BASE_S + PREFILL_S * shape.prefill_tokens + DECODE_S * shape.num_decodes + ATTENDED_S * shape.num_attended
 
 
-def step_cost(policy: str, num_running: int, num_waiting: int, num_steps: int = 400) -> tuple[float, float]:
-    """(median, p99) microseconds of schedule plus settle. One in eight sequences ends and is replaced per 32 steps."""
+def step_cost(policy: str, num_running: int, num_waiting: int) -> tuple[float, float]:
+    """(median, p99) microseconds of schedule plus settle. Every step counts with the best of three equal runs: what the machine
+    did beside it is not the scheduler's cost."""
+    runs = [_step_times(policy, num_running, num_waiting) for _ in range(3)]
+    ordered = sorted(min(times) for times in zip(*runs, strict=True))
+    return round(1e6 * statistics.median(ordered), 0), round(1e6 * ordered[int(0.99 * len(ordered))], 0)
+
+
+def _step_times(policy: str, num_running: int, num_waiting: int, num_steps: int = 300) -> list[float]:
+    """Seconds of each step. Answers have 16 to 512 tokens, so that about one ends, and is replaced, in every step."""
     config = SchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
     scheduler, rng = make_scheduler(policy, config, num_blocks=num_running * 300), random.Random(1)
     for seq_id in range(num_running + num_waiting):
@@ -156,8 +164,7 @@ def step_cost(policy: str, num_running: int, num_waiting: int, num_steps: int = 
         now += 0.02
         scheduler.settle(plan, result, now)
         costs.append((planned - started) + (time.perf_counter() - settling))
-    ordered = sorted(costs[50:])
-    return round(1e6 * statistics.median(ordered), 0), round(1e6 * ordered[int(0.99 * len(ordered))], 0)
+    return costs[50:]
 
 
 def main() -> None:
