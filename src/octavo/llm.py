@@ -16,6 +16,7 @@ from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.errors import InvalidRequestError
 from octavo.loader.progress import PullProgress
+from octavo.kvcache.report import MemoryReport
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.tokenizer import Tokenizer
@@ -95,6 +96,10 @@ class LLM:
             for conversation in conversations
         ]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def memory_stats(self) -> MemoryReport:
+        """The KV cache in full: counts, waste, block map, block tables."""
+        return self.llm_engine.memory_stats()
 
     def get_tokenizer(self) -> Tokenizer:
         return self.llm_engine.tokenizer

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "octavo"
 RANKING: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("loadgen",),
-    ("llm", "server"),
+    ("llm", "server", "utils"),
     ("engine",),
     ("scheduler",),
     ("kvcache",),

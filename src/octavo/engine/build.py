@@ -48,7 +48,7 @@ def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: byt
         cache.num_gpu_blocks_override, cache.block_size, cache.enable_prefix_caching, weights_version.hex()
     )
     scheduler = Scheduler(config.scheduler, kv_cache, make_policy(config.scheduler.scheduler_policy))
-    return EngineCore(scheduler, kv_cache, worker)
+    return EngineCore(config, scheduler, kv_cache, worker)
 
 
 def _weight_bytes(checkpoint: Checkpoint) -> int:

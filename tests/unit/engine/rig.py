@@ -43,7 +43,7 @@ class Rig:
         self.now_s = 0.0
         self.worker = worker or FakeWorker()
         config = EngineConfig(
-            cache=CacheConfig(block_size=8, num_gpu_blocks_override=num_blocks),
+            cache=CacheConfig(block_size=8, num_gpu_blocks_override=num_blocks, kv_cache_memory=num_blocks * 8 * 1024 / 2**30),
             scheduler=SchedulerConfig(max_model_len=MAX_MODEL_LEN, **scheduler),
         )
         self.core: EngineCore = assemble_core(config, self.worker, b"weights")

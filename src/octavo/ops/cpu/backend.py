@@ -12,6 +12,7 @@ from octavo.ops.cpu.ops import CpuOps
 from octavo.ops.cpu.packing import Packer
 from octavo.ops.cpu.parameters import CpuParameters
 from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, Program, SampleResult, SampleRows, StepInputs
+from octavo.step import TokenRun
 
 _KV_KINDS = {"float32": _native.KvKind.f32, "float16": _native.KvKind.f16, "bfloat16": _native.KvKind.bf16}
 
@@ -39,9 +40,24 @@ class CpuBackend:
         return self._parameters
 
     def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
+        self._cache = self._reserve(spec)
+
+    def replace_kv_cache(self, spec: KVCacheSpec) -> _native.KvCache:
+        assert self._cache is not None, "there is no KV cache to replace"
+        previous, self._cache = self._cache, self._reserve(spec)
+        return previous
+
+    def restore_kv_cache(self, previous: _native.KvCache) -> None:
+        self._cache = previous
+
+    def move_tokens(self, previous: _native.KvCache, moves: Sequence[TokenRun]) -> None:
+        assert self._cache is not None
+        self._cache.take_tokens(previous, np.array(moves, dtype=np.int32).reshape(-1, 3), self._pool)
+
+    def _reserve(self, spec: KVCacheSpec) -> _native.KvCache:
         kind = _KV_KINDS[spec.dtype]
         try:
-            self._cache = _native.KvCache(
+            return _native.KvCache(
                 kind, spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim
             )
         except MemoryError:

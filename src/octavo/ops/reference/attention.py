@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from octavo.errors import ConfigError
 from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.activation import softcap
+from octavo.step import TokenRun
 
 _DTYPES: dict[str, DTypeLike] = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
@@ -43,6 +44,14 @@ class KVCache:
         for source, destination in pairs:
             self._keys[:, destination] = self._keys[:, source]
             self._values[:, destination] = self._values[:, source]
+
+    def move_tokens(self, source: KVCache, moves: Sequence[TokenRun]) -> None:
+        """Copy runs of tokens (source slot, target slot, count) from a cache that differs in blocks alone."""
+        for from_slot, to_slot, count in moves:
+            old, first = divmod(from_slot, source.spec.block_size)
+            new, start = divmod(to_slot, self.spec.block_size)
+            self._keys[:, new, :, start : start + count] = source._keys[:, old, :, first : first + count]
+            self._values[:, new, :, start : start + count] = source._values[:, old, :, first : first + count]
 
     def attend(self, q: F32, inputs: StepInputs, spec: AttentionSpec) -> F32:
         """Causal attention of q [rows, num_heads * head_dim] over each sequence's blocks -> same shape.
