@@ -4,6 +4,7 @@
 
 #include "bindings/arrays.h"
 #include "runtime/isa.h"
+#include "runtime/limits.h"
 #include "runtime/thread_pool.h"
 #include "tape/kv_cache.h"
 #include "tape/relayout.h"
@@ -43,10 +44,24 @@ void bind_runtime(nb::module_& module) {
   nb::class_<ThreadPool>(module, "ThreadPool", "A fixed team of compute threads.")
       .def(nb::init<int>(), nb::arg("size"))
       .def_prop_ro("size", &ThreadPool::size);
+  nb::class_<Limits>(module, "Limits", "What this machine can do at most, all threads together.")
+      .def_ro("read_bytes_per_s", &Limits::read_bytes_per_s)
+      .def_ro("fma_macs_per_s", &Limits::fma_macs_per_s)
+      .def_ro("int8_macs_per_s", &Limits::int8_macs_per_s);
+  module.def(
+      "measure_limits",
+      [](ThreadPool& pool, const std::string& isa) {
+        const KernelTable* kernels = find_table(isa);
+        require(kernels != nullptr, "this CPU cannot run the kernel variant, or it was not built");
+        nb::gil_scoped_release release;
+        return measure_limits(pool, *kernels);
+      },
+      nb::arg("pool"), nb::arg("isa"), "Measure memory and arithmetic; takes about half a second.");
   nb::enum_<KvKind>(module, "KvKind")
       .value("f32", KvKind::f32)
       .value("f16", KvKind::f16)
-      .value("bf16", KvKind::bf16);
+      .value("bf16", KvKind::bf16)
+      .value("i8", KvKind::i8);
   nb::class_<KvCache>(module, "KvCache", "Memory of keys and values, by layer and block.")
       .def(nb::init<KvKind, int32_t, int32_t, int32_t, int32_t, int32_t>(), nb::arg("kind"), nb::arg("num_layers"),
            nb::arg("num_blocks"), nb::arg("num_kv_heads"), nb::arg("block_size"), nb::arg("head_dim"))

@@ -15,8 +15,8 @@ from octavo.engine.input import Prompt
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.errors import InvalidRequestError
-from octavo.loader.progress import PullProgress
 from octavo.kvcache.report import MemoryReport
+from octavo.loader.progress import PullProgress
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.tokenizer import Tokenizer

@@ -16,9 +16,12 @@ from octavo.server.control import ReconfigureBody
 
 @pytest.fixture
 def admin() -> Iterator[tuple[LiveServer, httpx.Client]]:
-    with live_server(ServerConfig(admin_api_key="adm")) as live:
-        with httpx.Client(base_url=live.url, headers={"authorization": "Bearer adm"}, timeout=15) as client:
-            yield live, client
+    headers = {"authorization": "Bearer adm"}
+    with (
+        live_server(ServerConfig(admin_api_key="adm")) as live,
+        httpx.Client(base_url=live.url, headers=headers, timeout=15) as client,
+    ):
+        yield live, client
 
 
 def test_the_body_has_the_fields_of_changes() -> None:

@@ -340,4 +340,4 @@ class AsyncLLMEngine:
         stats_log = StatsLog(self.ledger, time.monotonic())
         while True:
             await asyncio.sleep(interval_s)
-            stats_log.print_line(time.monotonic())
+            stats_log.print_lines(time.monotonic())

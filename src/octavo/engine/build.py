@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import Checkpoint, open_checkpoint
 from octavo.loader.dummy import DummyTensors
 from octavo.loader.parameters import parameter_shapes
+from octavo.ops.interface import Program
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.worker.memory import kv_block_bytes
@@ -23,12 +25,16 @@ from octavo.worker.worker import Worker
 
 @dataclass(slots=True)
 class BuiltCore:
-    """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start."""
+    """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start.
+
+    program   tells what the worker runs now, for profiling; None with a worker that has no program
+    """
 
     core: EngineCore
     resolved: Resolved
     weights_version: bytes
     description: list[str]
+    program: Callable[[], Program] | None = None
 
 
 def build_core(config: EngineConfig) -> BuiltCore:
@@ -37,7 +43,8 @@ def build_core(config: EngineConfig) -> BuiltCore:
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
     core = assemble_core(resolved.config, worker, checkpoint.weights_version)
-    return BuiltCore(core, resolved, checkpoint.weights_version, resolved.describe(worker.backend.describe()))
+    description = resolved.describe(worker.backend.describe())
+    return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
 
 
 def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: bytes) -> EngineCore:

@@ -77,7 +77,6 @@ class CoreLoop:
         else:
             self.stop()
 
-
     def _answer(self, question: Reconfigure | ReadMemory) -> Answer:
         """What was asked for, or why not; whatever goes wrong, the core goes on."""
         call_id = question.call_id

@@ -19,6 +19,7 @@ from octavo.engine.served_model import Report, load_served_model, locate_model
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
+from octavo.ops.interface import PhaseCost
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -50,6 +51,7 @@ class LLMEngine:
         self.generation_defaults: dict[str, float | int] = model.generation_defaults
         self.ledger = Ledger()
         self._core = built.core
+        self._program = built.program
         self._input = InputProcessor(model.tokenizer, model.config, self.max_model_len)
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
         self._aborted: list[RequestOutput] = []
@@ -128,6 +130,15 @@ class LLMEngine:
             raise EngineDeadError("the engine is shut down")
         return self._core.memory_report()
 
+    def start_profile(self) -> None:
+        """Count what the parts of a step cost from now on. Raises ConfigError where nothing counts (eager mode)."""
+        assert self._program is not None, "this worker has no program"
+        self._program().start_profile()
+
+    def profile(self) -> list[PhaseCost]:
+        """Costs since start_profile, by kind of phase."""
+        return self._program().profile() if self._program is not None else []
+
     def check_integrity(self) -> None:
         """Assert that every block, sequence and request is accounted for."""
         self._core.check_integrity()
@@ -141,3 +152,4 @@ class LLMEngine:
             self.abort_request(self.ledger.live_ids)
             self._aborted.clear()
             del self._core
+            self._program = None

@@ -20,7 +20,7 @@ BLOCK_LETTERS = {
 
 
 class SequenceBlocks(msgspec.Struct):
-    """One sequence in the cache. num_filled of its num_blocks * block_size slots hold a token; num_shared blocks have others too."""
+    """One sequence: num_filled of its num_blocks * block_size slots hold a token; num_shared blocks have other users too."""
 
     request_id: str
     choice: int

@@ -86,14 +86,17 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class KVCacheSpec:
-    """Shape of the KV cache: num_layers pairs of [num_blocks, num_kv_heads, block_size, head_dim] in dtype."""
+    """Shape of the KV cache: num_layers pairs of [num_blocks, num_kv_heads, block_size, head_dim] in dtype.
+
+    int8 adds a float32 scale to each key and each value of a head, max|x| / 127; codes are rounded to nearest even.
+    """
 
     num_layers: int
     num_blocks: int
     num_kv_heads: int
     block_size: int
     head_dim: int
-    dtype: str  # "float32", "float16" or "bfloat16"
+    dtype: str  # "float32", "float16", "bfloat16" or "int8"
 
 
 @dataclass(slots=True)
@@ -150,11 +153,31 @@ class SampleResult:
     top_values: F32
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseCost:
+    """What all phases of one kind cost since counting began: ops by name, runs, seconds, multiply-accumulates, bytes of
+    weights and cache read."""
+
+    label: str
+    runs: int
+    seconds: float
+    macs: float
+    bytes: float
+
+
 class Program(Protocol):
     """A model bound to a backend, ready to run steps."""
 
     def run(self, inputs: StepInputs) -> F32:
         """Compute one step. Returns logits [num_logits, vocab_size], valid until the next run."""
+        ...
+
+    def start_profile(self) -> None:
+        """Count costs from now on. Raises ConfigError where nothing counts (eager mode, the reference backend)."""
+        ...
+
+    def profile(self) -> list[PhaseCost]:
+        """What was counted since start_profile."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The admin routes: settings in force, settings to change while requests run, the KV cache laid open. See docs/operations.md."""
+"""The admin routes: settings in force, changing them while requests run, the KV cache laid open. See docs/operations.md."""
 
 from __future__ import annotations
 

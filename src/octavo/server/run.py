@@ -48,7 +48,9 @@ def check_keys(config: ServerConfig) -> None:
     """Raise ConfigError for a key that guards nothing: an empty one, or one that opens both doors."""
     for name, key in (("api_key", config.api_key), ("admin_api_key", config.admin_api_key)):
         if key is not None and not key.strip():
-            raise ConfigError(f"--{name.replace('_', '-')} is empty, which guards nothing; leave it out or give a key", param=name)
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is empty, which guards nothing; leave it out or give a key", param=name
+            )
     if config.api_key is not None and config.api_key == config.admin_api_key:
         raise ConfigError("--admin-api-key is the same as --api-key: every client would be an admin", param="admin_api_key")
 

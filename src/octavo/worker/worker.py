@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.models.parameters import ParameterSource
-from octavo.models.registry import load_model
-from octavo.ops.interface import KVCacheSpec, Program
-from octavo.ops.registry import make_backend
+from octavo.ops.interface import Backend, Program
 from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult
 from octavo.worker.batch import Batch, Share
-from octavo.worker.memory import resolve_kv_dtype
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
+from octavo.worker.program import load_program
 
 
 class Worker:
@@ -25,39 +20,29 @@ class Worker:
     """
 
     def __init__(self, config: EngineConfig, checkpoint: Checkpoint, num_blocks: int) -> None:
-        model_config, scheduler = checkpoint.config, config.scheduler
-        assert config.backend.num_threads is not None, "the configuration is not resolved"
+        scheduler = config.scheduler
         assert scheduler.max_model_len is not None, "the configuration is not resolved"
-        self.backend = make_backend(
-            config.backend.device,
-            num_threads=config.backend.num_threads,
-            isa=config.backend.isa,
-            dtype=config.loading.dtype,
-            quantization=config.loading.quantization,
-        )
-        source = ParameterSource(checkpoint.tensors, self.backend.parameters, str(checkpoint.path))
-        self._model = load_model(model_config, source, scheduler.max_model_len)
-        self._eager = config.backend.enforce_eager
-        self._cache_spec = KVCacheSpec(
-            num_layers=model_config.num_layers,
-            num_blocks=num_blocks,
-            num_kv_heads=model_config.num_kv_heads,
-            block_size=config.cache.block_size,
-            head_dim=model_config.head_dim,
-            dtype=resolve_kv_dtype(config.cache.kv_cache_dtype),
-        )
-        self.backend.allocate_kv_cache(self._cache_spec)
-        program = self._compile(scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+        max_logits = _max_logits(scheduler.max_num_seqs)
+        self._loaded = load_program(config, checkpoint, num_blocks, max_logits)
         self.batch = Batch(
             max_seqs=scheduler.max_num_seqs,
             max_tokens=scheduler.max_num_batched_tokens,
-            max_logits=_max_logits(scheduler.max_num_seqs),
+            max_logits=max_logits,
             max_model_len=scheduler.max_model_len,
             block_size=config.cache.block_size,
             num_blocks=num_blocks,
-            vocab_size=model_config.vocab_size,
+            vocab_size=checkpoint.config.vocab_size,
         )
-        self._runner = ModelRunner(self.backend, program, self.batch)
+        self._runner = ModelRunner(self.backend, self.program, self.batch)
+
+    @property
+    def backend(self) -> Backend:
+        return self._loaded.backend
+
+    @property
+    def program(self) -> Program:
+        """The program in force; `reconfigure` replaces it."""
+        return self._loaded.program
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Run one step: forget, take in, copy blocks, compute, sample.
@@ -87,30 +72,10 @@ class Worker:
         Raises: ConfigError when the memory cannot be had; all is as it was then. While the tokens move, both caches exist, but
         the old one gives its memory back layer by layer.
         """
-        spec, previous = self._cache_spec, None
-        if relayout.moves is not None:
-            spec = replace(spec, num_blocks=relayout.num_blocks, block_size=relayout.block_size)
-            previous = self.backend.replace_kv_cache(spec)
-        try:
-            program = self._compile(relayout.max_num_seqs, relayout.max_num_batched_tokens)
-            self.batch.relay(relayout, _max_logits(relayout.max_num_seqs))
-        except BaseException:
-            if previous is not None:
-                self.backend.restore_kv_cache(previous)
-            raise
-        if relayout.moves is not None:
-            self.backend.move_tokens(previous, relayout.moves)
-        self._cache_spec = spec
-        self._runner = ModelRunner(self.backend, program, self.batch)
-
-    def _compile(self, max_num_seqs: int, max_num_batched_tokens: int) -> Program:
-        return self.backend.compile(
-            self._model,
-            max_tokens=max_num_batched_tokens,
-            max_logits=_max_logits(max_num_seqs),
-            max_seqs=max_num_seqs,
-            eager=self._eager,
-        )
+        max_logits = _max_logits(relayout.max_num_seqs)
+        with self._loaded.resizing(relayout, max_logits):
+            self.batch.relay(relayout, max_logits)
+        self._runner = ModelRunner(self.backend, self.program, self.batch)
 
     def _share(self, scheduled: ScheduledSequence) -> Share:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""

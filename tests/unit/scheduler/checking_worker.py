@@ -210,9 +210,7 @@ class Rig:
 
     def reconfigure(self, config: SchedulerConfig, num_blocks: int, block_size: int) -> RelayoutPlan:
         """Between two steps: other budgets, another pool."""
-        plan = plan_relayout(
-            self.scheduler, self.manager, self.config, config, num_blocks=num_blocks, block_size=block_size
-        )
+        plan = plan_relayout(self.scheduler, self.manager, self.config, config, num_blocks=num_blocks, block_size=block_size)
         self.scheduler.check_integrity()
         if plan.order is not None:
             self.worker.reconfigure(plan.order)

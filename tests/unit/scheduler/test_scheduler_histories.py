@@ -111,9 +111,7 @@ class Histories(RuleBasedStateMachine):
         max_num_batched_tokens=st.integers(1, 24),
         chunk=st.integers(1, 12),
     )
-    def reconfigure(
-        self, block_size: int, spare: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int
-    ) -> None:
+    def reconfigure(self, block_size: int, spare: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int) -> None:
         num_running = self.rig.scheduler.num_running
         config = SchedulerConfig(
             max_num_seqs=max_num_seqs,

@@ -11,10 +11,26 @@ from octavo.errors import ConfigError
 from octavo.ops.cpu.ops import CpuOps
 from octavo.ops.cpu.packing import Packer
 from octavo.ops.cpu.parameters import CpuParameters
-from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, Program, SampleResult, SampleRows, StepInputs
+from octavo.ops.interface import (
+    F32,
+    I32,
+    KVCacheSpec,
+    Model,
+    ParameterOps,
+    PhaseCost,
+    Program,
+    SampleResult,
+    SampleRows,
+    StepInputs,
+)
 from octavo.step import TokenRun
 
-_KV_KINDS = {"float32": _native.KvKind.f32, "float16": _native.KvKind.f16, "bfloat16": _native.KvKind.bf16}
+_KV_KINDS = {
+    "float32": _native.KvKind.f32,
+    "float16": _native.KvKind.f16,
+    "bfloat16": _native.KvKind.bf16,
+    "int8": _native.KvKind.i8,
+}
 
 
 class CpuBackend:
@@ -57,9 +73,7 @@ class CpuBackend:
     def _reserve(self, spec: KVCacheSpec) -> _native.KvCache:
         kind = _KV_KINDS[spec.dtype]
         try:
-            return _native.KvCache(
-                kind, spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim
-            )
+            return _native.KvCache(kind, spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim)
         except MemoryError:
             raise ConfigError(
                 f"the KV cache of {spec.num_blocks} blocks cannot be allocated; lower kv_cache_memory", param="kv_cache_memory"
@@ -164,6 +178,12 @@ class TapeProgram:
         self._program.run(step)
         return self._program.read(self._output, len(inputs.logit_rows))
 
+    def start_profile(self) -> None:
+        self._program.set_profiling(True)
+
+    def profile(self) -> list[PhaseCost]:
+        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._program.profile()]
+
 
 class EagerProgram:
     """The tape's plain twin: the model's Python runs at every step, instruction by instruction."""
@@ -180,3 +200,9 @@ class EagerProgram:
         self._program.begin(step)
         output = self._model.forward(self._ops)
         return self._program.read(output, len(inputs.logit_rows))
+
+    def start_profile(self) -> None:
+        raise ConfigError("only the tape counts its costs; leave out enforce_eager to profile", param="profile")
+
+    def profile(self) -> list[PhaseCost]:
+        return []

@@ -50,7 +50,9 @@ class AuthMiddleware:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(given) == 1 and _is_right(given[0], digest):
             return None
-        return AuthenticationError("the API key is wrong" if given else "no API key; send the header 'Authorization: Bearer KEY'")
+        return AuthenticationError(
+            "the API key is wrong" if given else "no API key; send the header 'Authorization: Bearer KEY'"
+        )
 
 
 def _is_right(header: bytes, digest: bytes) -> bool:
