@@ -36,6 +36,7 @@ class EngineArgs:
     chunked_prefill_size: int = 256
     max_model_len: int | None = None
     scheduler_policy: str = "fcfs"
+    auto_tune: bool = False
     max_num_queued_requests: int = 2048
     device: str = "cpu"
     num_threads: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,9 @@ def build_core(config: EngineConfig) -> BuiltCore:
     return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
 
 
-def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: bytes) -> EngineCore:
+def assemble_core(
+    config: EngineConfig, worker: StepWorker, weights_version: bytes, *, clock: Callable[[], float] = time.monotonic
+) -> EngineCore:
     """Scheduler and KV cache around a worker; `config` is resolved."""
     cache = config.cache
     assert cache.num_gpu_blocks_override is not None
@@ -55,7 +58,7 @@ def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: byt
         cache.num_gpu_blocks_override, cache.block_size, cache.enable_prefix_caching, weights_version.hex()
     )
     scheduler = Scheduler(config.scheduler, kv_cache, make_policy(config.scheduler.scheduler_policy))
-    return EngineCore(config, scheduler, kv_cache, worker)
+    return EngineCore(config, scheduler, kv_cache, worker, clock)
 
 
 def _weight_bytes(checkpoint: Checkpoint) -> int:

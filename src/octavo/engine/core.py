@@ -13,6 +13,7 @@ from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
 from octavo.config.resolve import GIB
+from octavo.engine.tuning import Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
@@ -74,6 +75,8 @@ class EngineCore:
         self._num_steps = 0
         self._busy_s = 0.0
         self._num_reconfigurations = 0
+        self._num_tunings = 0
+        self._tuning = Tuning(config, clock()) if config.scheduler.auto_tune else None
         self._num_failed_steps = 0
 
     def has_work(self) -> bool:
@@ -128,7 +131,10 @@ class EngineCore:
                 self._pending += [self._output_of(update) for update in self._scheduler.fail((), "the step was interrupted")]
                 raise
             self._num_steps += 1
-            self._busy_s += self._clock() - started_s
+            step_s = self._clock() - started_s
+            self._busy_s += step_s
+            if self._tuning is not None:
+                self._tuning.note(plan, step_s)
             outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
         return StepOutputs(outputs, started, self.stats(), started_s, self._clock())
 
@@ -146,6 +152,7 @@ class EngineCore:
             num_steps=self._num_steps,
             busy_s=self._busy_s,
             num_reconfigurations=self._num_reconfigurations,
+            num_tunings=self._num_tunings,
         )
 
     def reconfigure(self, changes: Changes, reason: str = "") -> ReconfigureReport:
@@ -187,6 +194,24 @@ class EngineCore:
             reason=reason,
         )
         _logger.info("%s", describe_change(report))
+        return report
+
+    def tune(self) -> ReconfigureReport | None:
+        """With --auto-tune, and when it is time: change what the tuner wants changed. To be called after every step."""
+        tuning, now_s = self._tuning, self._clock()
+        if tuning is None or not tuning.is_due(now_s):
+            return None
+        stats = self.stats()
+        decision = tuning.decide(self.config, stats, self.memory_report().waste if tuning.wants_waste(stats) else 0.0, now_s)
+        if decision is None:
+            return None
+        try:
+            report = self.reconfigure(decision.changes, decision.reason)
+        except ConfigError as error:
+            _logger.info("auto-tune wanted %s, which cannot be: %s", decision.changes.given(), error.message)
+            tuning.tuner.refused()
+            return None
+        self._num_tunings += 1
         return report
 
     def memory_report(self) -> MemoryReport:

@@ -65,6 +65,9 @@ class CoreLoop:
                 self._handle(message)
             # Without work (idle, or all was just aborted) the step is empty: a heartbeat with the gauges as they are now.
             channel.send(core.step())
+            report = core.tune()
+            if report is not None:
+                channel.send(Reconfigured(None, report))
 
     def _handle(self, message: ToCore) -> None:
         if isinstance(message, AddRequest):

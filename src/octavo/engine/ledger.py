@@ -71,6 +71,7 @@ class Totals:
     steps: int = 0
     busy_s: float = 0.0
     reconfigurations: int = 0
+    tunings: int = 0
 
 
 class Ledger:
@@ -168,6 +169,7 @@ class Ledger:
         totals.steps += max(0, stats.num_steps - last.num_steps)
         totals.busy_s += max(0.0, stats.busy_s - last.busy_s)
         totals.reconfigurations += max(0, stats.num_reconfigurations - last.num_reconfigurations)
+        totals.tunings += max(0, stats.num_tunings - last.num_tunings)
         self.core = stats
 
     def core_lost(self) -> None:

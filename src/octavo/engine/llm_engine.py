@@ -93,6 +93,7 @@ class LLMEngine:
         if not self._core.has_work():
             return aborted
         processed = self._outputs.process(self._core.step(), time.monotonic())
+        self._core.tune()
         for request_id, choice in processed.aborts:
             self._core.abort(request_id, choice)
         return aborted + processed.outputs

@@ -106,6 +106,7 @@ class CoreStats(msgspec.Struct, array_like=True):
     num_steps: int = 0
     busy_s: float = 0.0
     num_reconfigurations: int = 0
+    num_tunings: int = 0
 
 
 class StepOutputs(msgspec.Struct, tag="step"):
