@@ -54,8 +54,8 @@ def long_figures(run: Run) -> list[Comparison]:
 
 def serve_figures(run: Run) -> list[Comparison]:
     if run.quick:
-        return serve.compare(run.settings, LoadShape(24, 8, 0.5), (2,), 1)
-    return serve.compare(run.settings, LoadShape(230, 64, 0.5), (1, 16), 3)
+        return list(serve.compare(run.settings, LoadShape(24, 8, 0.5), (2,), 1))
+    return list(serve.compare(run.settings, LoadShape(230, 64, 0.5), (1, 16), 3))
 
 
 def startup_figures(run: Run) -> list[Comparison]:

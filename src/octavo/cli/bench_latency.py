@@ -65,11 +65,11 @@ def latency(
     seconds = []
     for run in track(range(num_runs), description="runs", transient=True):
         if profile and run == num_iters_warmup:
-            engine.start_profile()
+            engine.program.start_profile()
         elapsed_s = run_batch(engine, prompts[run * batch_size : (run + 1) * batch_size], params)
         if run >= num_iters_warmup:
             seconds.append(elapsed_s)
-    costs = engine.profile()
+    costs = engine.program.profile() if profile else []
     engine.shutdown()
     figures: dict[str, Any] = {
         "avg_latency": statistics.fmean(seconds),

@@ -53,9 +53,9 @@ def throughput(
     prompts = local_prompts(spec, engine.tokenizer)
     params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
     if profile:
-        engine.start_profile()
+        engine.program.start_profile()
     elapsed_s, num_output = run_all(engine, prompts, params)
-    costs = engine.profile()
+    costs = engine.program.profile() if profile else []
     engine.shutdown()
     num_input = sum(map(len, prompts))
     figures: dict[str, Any] = {

@@ -19,7 +19,7 @@ from octavo.engine.served_model import Report, load_served_model, locate_model
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
-from octavo.ops.interface import PhaseCost
+from octavo.ops.interface import Program
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -131,14 +131,11 @@ class LLMEngine:
             raise EngineDeadError("the engine is shut down")
         return self._core.memory_report()
 
-    def start_profile(self) -> None:
-        """Count what the parts of a step cost from now on. Raises ConfigError where nothing counts (eager mode)."""
-        assert self._program is not None, "this worker has no program"
-        self._program().start_profile()
-
-    def profile(self) -> list[PhaseCost]:
-        """Costs since start_profile, by kind of phase."""
-        return self._program().profile() if self._program is not None else []
+    @property
+    def program(self) -> Program:
+        """What the worker runs now: `start_profile` and `profile` tell what its steps cost. `reconfigure` may replace it."""
+        assert self._program is not None, "the engine is shut down, or its worker has no program"
+        return self._program()
 
     def check_integrity(self) -> None:
         """Assert that every block, sequence and request is accounted for."""
