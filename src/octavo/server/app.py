@@ -13,6 +13,7 @@ from starlette.responses import Response
 from octavo import __version__
 from octavo.config.server import ServerConfig
 from octavo.server import admin, control
+from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
 from octavo.server.engine_face import Engine
 from octavo.server.errors import install_handlers
@@ -43,6 +44,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
         model_name=model_name,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
         inflight=inflight,
+        bodies=BodyBudget(config.max_body_size),
     )
 
     @asynccontextmanager

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from octavo.config.server import ServerConfig
 from octavo.errors import NotFoundError
+from octavo.server.body_budget import BodyBudget
 from octavo.server.engine_face import Engine
 from octavo.server.inflight import Inflight
 
@@ -27,6 +28,7 @@ class ServerContext:
     model_name: str
     system_fingerprint: str
     inflight: Inflight
+    bodies: BodyBudget
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property

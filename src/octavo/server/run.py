@@ -35,8 +35,11 @@ def run_server(
     """Serve until a signal ends it.
 
     started_s  when the command began (time.perf_counter()); report hears of the progress of a download
-    Raises: ConfigError when the address cannot be bound, and whatever the engine's start raises.
+    Raises: ConfigError when the address cannot be bound or the API key is empty, and whatever the engine's start raises.
     """
+    if server_config.api_key is not None and not server_config.api_key.strip():
+        # What `--api-key "$KEY"` becomes when KEY is not set: a lock that every empty key opens.
+        raise ConfigError("--api-key is empty; give a key, or leave it out to serve without one", param="api_key")
     setup_logging(server_config.log_level)
     check_keys(server_config)
     with bind(server_config.host, server_config.port) as sock:
