@@ -20,6 +20,10 @@ from octavo.errors import ConfigError
 GIB = 2**30
 MAX_DEFAULT_KV_BYTES = 4 * GIB
 DEFAULT_KV_SHARE = 4  # the default budget is 1/4 of the free memory
+USEFUL_CONTEXT = 128
+"""Tokens. A greeting under a chat template takes about 30."""
+MIN_THREAD_LIMIT = 16
+"""So many threads may be asked for on any machine: tests and cautious cgroups want more than the CPUs seen here."""
 
 BlockBytes = Callable[[ModelConfig, int, str], int]
 """(model, block_size, kv dtype) to bytes of one KV block over all layers; worker.memory.kv_block_bytes."""
@@ -101,6 +105,8 @@ def resolve(
     wanted_len = scheduler.max_model_len or model.max_position
     free_bytes = max(0, machine.available_bytes - weight_bytes)
     num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
+    if cache.kv_cache_memory is not None and scheduler.max_model_len is None:
+        _require_useful_context(model, num_blocks, cache.block_size, block_bytes)
     max_model_len = _fit_context(scheduler.max_model_len, model, num_blocks, cache.block_size, block_bytes, notices)
     resolved = replace(
         config,
@@ -108,7 +114,7 @@ def resolve(
             cache, kv_cache_dtype=kv_dtype, num_gpu_blocks_override=num_blocks, kv_cache_memory=num_blocks * block_bytes / GIB
         ),
         scheduler=replace(scheduler, max_model_len=max_model_len),
-        backend=replace(config.backend, num_threads=config.backend.num_threads or machine.num_cpus),
+        backend=replace(config.backend, num_threads=_fit_threads(config.backend.num_threads, machine.num_cpus)),
     )
     return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
 
@@ -118,10 +124,16 @@ def check_options(config: EngineConfig) -> None:
     for section in dataclasses.fields(config):
         values = getattr(config, section.name)
         for field in dataclasses.fields(values):
-            _check_option(field.name, getattr(values, field.name), field.default, field.metadata, str(field.type))
+            check_option(values, field.name)
 
 
-def _check_option(name: str, value: object, default: object, metadata: Any, annotation: str) -> None:
+def check_option(section: Any, name: str, *, param: str | None = None) -> None:
+    """Check one field of a section; param is the name it goes by where it was given. Raises ConfigError."""
+    (field,) = (field for field in dataclasses.fields(section) if field.name == name)
+    _check_value(param or name, getattr(section, name), field.default, field.metadata, str(field.type))
+
+
+def _check_value(name: str, value: object, default: object, metadata: Any, annotation: str) -> None:
     flag = "--" + name.replace("_", "-")
     if value is None:
         if default is not None:
@@ -192,6 +204,30 @@ def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, blo
             param="kv_cache_memory" if override is None else "num_gpu_blocks_override",
         )
     return num_blocks
+
+
+def _fit_threads(asked: int | None, num_cpus: int) -> int:
+    """Threads meet at barriers several times a layer: far more of them than CPUs would spend their time waiting."""
+    most = max(MIN_THREAD_LIMIT, 2 * num_cpus)
+    if asked is not None and asked > most:
+        raise ConfigError(
+            f"--num-threads {asked} is far more than the {num_cpus} CPUs this process may use; give at most {most}, or leave "
+            "it out for one per CPU",
+            param="num_threads",
+        )
+    return asked or num_cpus
+
+
+def _require_useful_context(model: ModelConfig, num_blocks: int, block_size: int, block_bytes: int) -> None:
+    """A budget that leaves a few tokens of context is a mistake, unless --max-model-len asks for so few."""
+    capacity, useful = num_blocks * block_size, min(model.max_position, USEFUL_CONTEXT)
+    if capacity < useful:
+        raise ConfigError(
+            f"the KV cache of {_size(num_blocks * block_bytes)} holds only {capacity} tokens, too few to chat; set "
+            f"--kv-cache-memory {_gib_up(_blocks_for(useful, block_size) * block_bytes)} or more, or ask for such a short "
+            f"context with --max-model-len {capacity}",
+            param="kv_cache_memory",
+        )
 
 
 def _fit_context(

@@ -32,10 +32,11 @@ class EngineArgs:
     enable_prefix_caching: bool = True
     num_gpu_blocks_override: int | None = None
     max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
+    max_num_batched_tokens: int = 256
     chunked_prefill_size: int = 256
     max_model_len: int | None = None
     scheduler_policy: str = "fcfs"
+    auto_tune: bool = False
     max_num_queued_requests: int = 2048
     device: str = "cpu"
     num_threads: int | None = None

@@ -101,6 +101,10 @@ class _LedgerCollector(Collector):
         yield self._counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", totals.prefix_queries)
         yield self._counter("prefix_cache_hits", "Prompt tokens found there.", totals.prefix_hits)
         yield self._counter("num_requests_rejected", "Requests refused with 429 because the queue was full.", totals.rejected)
+        yield self._counter("num_steps", "Steps computed.", totals.steps)
+        yield self._counter("step_time_seconds", "Seconds spent in steps.", totals.busy_s)
+        yield self._counter("num_reconfigurations", "Times settings changed while the engine ran.", totals.reconfigurations)
+        yield self._counter("num_auto_tunings", "Those of them that --auto-tune made.", totals.tunings)
         yield self._counter("engine_restarts", "Times the engine core was lost.", totals.core_restarts)
         finished = CounterMetricFamily(
             "octavo:request_success", "Requests that ended, by reason.", labels=["model_name", "finished_reason"]

@@ -17,7 +17,7 @@ from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError
 from octavo.kvcache.block_table import blocks_for
 from octavo.kvcache.manager import Growth, KVCacheManager, PrefixMatch
 from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
-from octavo.scheduler.budget import StepBudget, wants_prompt_logprobs
+from octavo.scheduler.budget import StepBudget, check_capacity, wants_prompt_logprobs
 from octavo.scheduler.draft import StepDraft, new_sequence
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.queues import WaitingQueue
@@ -43,19 +43,11 @@ class Scheduler:
         """Raises ConfigError when max_model_len is not resolved or the pool cannot hold one sequence of that length."""
         if config.max_model_len is None:
             raise ConfigError("max_model_len must be resolved before a scheduler is made", param="max_model_len")
-        capacity = manager.num_blocks * manager.block_size
-        if config.max_model_len > capacity:
-            raise ConfigError(
-                f"max_model_len is {config.max_model_len} tokens, but the KV cache holds {capacity} ({manager.num_blocks}"
-                f" blocks of {manager.block_size}): lower --max-model-len or raise --kv-cache-memory",
-                param="max_model_len",
-            )
+        check_capacity(config.max_model_len, manager.num_blocks, manager.block_size, param="max_model_len")
         self.max_model_len = config.max_model_len
-        self._max_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
-        self._max_tokens = config.max_num_batched_tokens
-        self._chunk_size = config.chunked_prefill_size
         self._manager = manager
         self._policy = policy
+        self._set_budgets(config)
         self._sequences: dict[int, Sequence] = {}
         """All that have not ended; each is either running or waiting."""
         self._running: dict[int, Sequence] = {}
@@ -82,6 +74,14 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         return len(self._waiting)
+
+    def running(self) -> list[Sequence]:
+        """The sequences that have blocks, in order of admission."""
+        return list(self._running.values())
+
+    def victim(self, candidates: Iterable[Sequence]) -> Sequence:
+        """Which of these running sequences the policy would preempt first."""
+        return self._policy.victim(candidates)
 
     def has_work(self) -> bool:
         """Whether schedule() has something to plan, or a step is in flight."""
@@ -196,6 +196,14 @@ class Scheduler:
                 self._requeue(survivor)
         return updates
 
+    def reconfigure(self, config: SchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence]) -> None:
+        """Between two steps: new budgets, and new books in which the victims, who are preempted, have no part."""
+        assert self._plan is None, "the step in flight must be settled first"
+        for victim in victims:
+            self._requeue(victim)
+        self._manager = manager
+        self._set_budgets(config)
+
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
         waiting = {sequence.seq_id for sequence in self._waiting}
@@ -212,6 +220,11 @@ class Scheduler:
             needed = blocks_for(sequence.num_computed, self._manager.block_size)
             assert self._manager.num_granted(seq_id) >= needed, f"sequence {seq_id} computed more than its blocks hold"
             assert sequence.num_computed < sequence.num_tokens, f"sequence {seq_id} runs with nothing to compute"
+
+    def _set_budgets(self, config: SchedulerConfig) -> None:
+        self._max_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
+        self._max_tokens = config.max_num_batched_tokens
+        self._chunk_size = config.chunked_prefill_size
 
     def _continue_running(self, draft: StepDraft) -> None:
         """Running sequences: those one token behind (decodes) in order of admission, then the others in policy order."""
