@@ -90,6 +90,6 @@ def test_a_full_queue_is_429_and_says_when_to_come_back(smollm2_gguf: Path) -> N
     refused = [answer for answer in answers if answer.status_code != 200]
     assert 0 < len(refused) < len(answers)
     assert all(answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1 for answer in refused)
-    assert served.metrics()["num_requests_rejected_total"] == len(refused)
+    assert served.metrics()["num_requests_shed_total"] == len(refused)
     wait_for(served.is_idle)
     assert served.stop() == (0, "")

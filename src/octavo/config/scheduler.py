@@ -53,6 +53,11 @@ class SchedulerConfig:
         " their max_tokens, so that none is ever preempted for want of KV blocks; eager: what they have now.",
         choices=("optimistic", "guaranteed", "eager"),
     )
+    auto_tune: bool = option(
+        False,
+        "Turn max_num_seqs, chunked_prefill_size and block_size by rule while requests run, within bounds. Every change is"
+        " logged; no byte of an answer changes.",
+    )
     max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)
     max_num_queued_tokens: int | None = option(
         None, "Requests are refused with 429 while the waiting ones have more prompt tokens than this.", low=1, high=2**31 - 1

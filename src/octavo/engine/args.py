@@ -40,6 +40,7 @@ class EngineArgs:
     max_wait: float = 60.0
     tenant_weights: str | None = None
     admission: str = "optimistic"
+    auto_tune: bool = False
     max_num_queued_requests: int = 2048
     max_num_queued_tokens: int | None = None
     queue_timeout: float | None = None

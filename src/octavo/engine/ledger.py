@@ -82,6 +82,10 @@ class Totals:
     preemptions: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+    reconfigurations: int = 0
+    tunings: int = 0
 
 
 class Ledger:
@@ -195,6 +199,10 @@ class Ledger:
         totals.preemptions += max(0, stats.num_preemptions - last.num_preemptions)
         totals.prefix_queries += max(0, stats.prefix_queries - last.prefix_queries)
         totals.prefix_hits += max(0, stats.prefix_hits - last.prefix_hits)
+        totals.steps += max(0, stats.num_steps - last.num_steps)
+        totals.busy_s += max(0.0, stats.busy_s - last.busy_s)
+        totals.reconfigurations += max(0, stats.num_reconfigurations - last.num_reconfigurations)
+        totals.tunings += max(0, stats.num_tunings - last.num_tunings)
         self.core = stats
 
     def core_lost(self) -> None:

@@ -114,6 +114,10 @@ class _LedgerCollector(Collector):
         )
         yield from self._shed()
         yield from self._tenants()
+        yield self._counter("num_steps", "Steps computed.", totals.steps)
+        yield self._counter("step_time_seconds", "Seconds spent in steps.", totals.busy_s)
+        yield self._counter("num_reconfigurations", "Times settings changed while the engine ran.", totals.reconfigurations)
+        yield self._counter("num_auto_tunings", "Those of them that --auto-tune made.", totals.tunings)
         yield self._counter("engine_restarts", "Times the engine core was lost.", totals.core_restarts)
         finished = CounterMetricFamily(
             "octavo:request_success", "Requests that ended, by reason.", labels=["model_name", "finished_reason"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from octavo.kvcache.block_pool import BlockPool
@@ -83,6 +84,11 @@ class KVCacheManager:
     def num_free(self) -> int:
         """Blocks that can be granted; those among them that are cached lose their content when granted."""
         return self._pool.num_free
+
+    @property
+    def ref_counts(self) -> list[int]:
+        """Users of each block, by block id. For reading only."""
+        return self._pool.ref_counts
 
     def seq_ids(self) -> set[int]:
         """The sequences that have a block table."""
@@ -176,6 +182,45 @@ class KVCacheManager:
         """The step's block copies have been made, or will never be."""
         for seq_id in list(self._held):
             self._release_held(seq_id)
+
+    def empty_copy(self, num_blocks: int, block_size: int) -> KVCacheManager:
+        """A manager of another pool for the same weights, without sequences; counters of tokens go on from here."""
+        copy = KVCacheManager(num_blocks, block_size, self.enable_prefix_caching, self._weights_version)
+        copy._query_tokens, copy._hit_tokens = self._query_tokens, self._hit_tokens
+        return copy
+
+    def adopt(self, sequence: Sequence, keys: Iterable[Hashable], placed: dict[Hashable, int]) -> None:
+        """Give a sequence, computed up to num_computed elsewhere, a table of one block per key; a placed key is shared.
+
+        Keys that are new go into `placed` with the block they got. The caller made sure that the pool has enough.
+        """
+        table = BlockTable(self.block_size)
+        for key in keys:
+            block_id = placed.get(key)
+            if block_id is None:
+                placed[key] = block_id = self._take()
+            else:
+                self._pool.share(block_id)
+            table.block_ids.append(block_id)
+        self._tables[sequence.seq_id] = table
+        self.commit(sequence)
+
+    def adopt_cached(self, digest: bytes) -> int | None:
+        """A free block that will be found under the digest, reused after all that were adopted before; None if one is there."""
+        if self._cache.find(digest) is not None:
+            return None
+        block_id = self._take()
+        self._cache.insert(digest, block_id)
+        self._release(block_id)
+        return block_id
+
+    def digest(self, block_id: int) -> bytes | None:
+        """The digest under which a block can be found."""
+        return self._cache.digests[block_id]
+
+    def free_order(self) -> list[int]:
+        """The free blocks, next to be reused first; O(num_free)."""
+        return self._pool.free_order()
 
     def stats(self) -> KVCacheStats:
         pool = self._pool

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from octavo.kvcache.block_table import blocks_for
+from octavo.kvcache.manager import KVCacheManager, PrefixMatch
 from octavo.scheduler.estimator import Estimator
 from octavo.sequence import Sequence
 
@@ -28,9 +31,9 @@ class AdmissionRule:
     _SAFE_SHARE = 0.75
     """Optimistic: 3 of 4 answers are no longer than they are counted with. At the median, half of them would be."""
 
-    def __init__(self, mode: str, block_size: int, estimator: Estimator) -> None:
+    def __init__(self, mode: str, manager: KVCacheManager, estimator: Estimator) -> None:
         self.mode = mode
-        self._block_size = block_size
+        self._manager = manager
         self._estimator = estimator
 
     def final_tokens(self, sequence: Sequence) -> int:
@@ -45,9 +48,17 @@ class AdmissionRule:
             sequence.expected_output = lengths.quantile(sequence, self._SAFE_SHARE) or 0
         return sequence.num_prompt + max(sequence.expected_output, len(sequence.output_token_ids) + 1)
 
-    def outstanding(self, sequence: Sequence, num_granted: int) -> int:
-        """Blocks a running sequence with num_granted of them still needs until its end."""
-        return max(0, blocks_for(self.final_tokens(sequence), self._block_size) - num_granted)
+    def outstanding(self, running: Iterable[Sequence]) -> int:
+        """Blocks that running sequences still need until their ends."""
+        manager = self._manager
+        size = manager.block_size
+        return sum(max(0, blocks_for(self.final_tokens(s), size) - manager.num_granted(s.seq_id)) for s in running)
+
+    def has_blocks(self, sequence: Sequence, match: PrefixMatch, reserved: int) -> bool:
+        """Whether a waiting sequence fits beside the `reserved` blocks that running ones will take."""
+        first = min(match.num_tokens, sequence.num_tokens - 1)
+        needed = self._manager.cost(match, first, self.final_tokens(sequence)) + self.headroom(sequence)
+        return needed + reserved <= self._manager.num_free
 
     def headroom(self, sequence: Sequence) -> int:
         """Blocks that must stay free beyond all needs when a waiting sequence is admitted."""

@@ -48,10 +48,7 @@ class Scheduler:
     def __init__(
         self, config: SchedulerConfig, manager: KVCacheManager, policy: Policy, estimator: Estimator | None = None
     ) -> None:
-        """Raises ConfigError when max_model_len is not resolved or the pool cannot hold one sequence of that length.
-
-        estimator: the one the policy reads, if it reads any.
-        """
+        """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len, or that is not resolved."""
         if config.max_model_len is None:
             raise ConfigError("max_model_len must be resolved before a scheduler is made", param="max_model_len")
         check_capacity(config.max_model_len, manager.num_blocks, manager.block_size, param="max_model_len")
@@ -85,6 +82,14 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         return len(self._waiting)
+
+    def running(self) -> list[Sequence]:
+        """The sequences that have blocks, in order of admission."""
+        return list(self._running.values())
+
+    def victim(self, candidates: Iterable[Sequence]) -> Sequence:
+        """Which of these running sequences the policy would preempt first."""
+        return self._order.victim(candidates, self._scheduled_s)
 
     def has_work(self) -> bool:
         """Whether schedule() has something to plan, or a step is in flight."""
@@ -192,6 +197,14 @@ class Scheduler:
                 self._requeue(survivor)
         return updates
 
+    def reconfigure(self, config: SchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence]) -> None:
+        """Between two steps: new budgets, and new books in which the victims, who are preempted, have no part."""
+        assert self._plan is None, "the step in flight must be settled first"
+        for victim in victims:
+            self._requeue(victim)
+        self._manager = manager
+        self._set_budgets(config)
+
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
         live, known = self._sequences.keys(), self._worker.known
@@ -214,7 +227,7 @@ class Scheduler:
         self._chunk_size = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
         self._order.max_wait_s = config.max_wait
         self._deadlines.queue_timeout_s = config.queue_timeout
-        self._admission = AdmissionRule(config.admission, self._manager.block_size, self.estimator)
+        self._admission = AdmissionRule(config.admission, self._manager, self.estimator)
 
     def _enqueue(self, sequence: Sequence) -> None:
         if self._order.policy.reads_estimate:
@@ -270,14 +283,14 @@ class Scheduler:
             if match is None:
                 continue
             if reserved is None:
-                reserved = sum(self._outstanding(other) for other in self._running.values())
+                reserved = self._admission.outstanding(self._running.values())
             while not self._fits(sequence, match, reserved):
                 victim = order.gives_way(sequence, self._running.values(), now)
                 if victim is None:
                     return
                 draft.withdraw(victim)
                 self._requeue(victim)
-                reserved = sum(self._outstanding(other) for other in self._running.values())
+                reserved = self._admission.outstanding(self._running.values())
                 match = self._match(sequence) or match
             # A prompt that is cached to its end still needs its last token computed: the logits come from there.
             first = min(match.num_tokens, sequence.num_tokens - 1)
@@ -287,17 +300,12 @@ class Scheduler:
             self._waiting.remove(sequence)
             self._admit(sequence, match, first, num_new, draft, now)
             if sequence.state is SequenceState.RUNNING:
-                reserved += self._outstanding(sequence)
+                reserved += self._admission.outstanding((sequence,))
 
     def _fits(self, sequence: Sequence, match: PrefixMatch, reserved: int) -> bool:
         """Whether there is a seat, and blocks beside the `reserved` ones that running sequences will take."""
-        if not self._running:
-            return True
-        if len(self._running) >= self._max_seqs:
-            return False
-        first = min(match.num_tokens, sequence.num_tokens - 1)
-        needed = self._manager.cost(match, first, self._admission.final_tokens(sequence)) + self._admission.headroom(sequence)
-        return needed + reserved <= self._manager.num_free
+        has_seat = len(self._running) < self._max_seqs
+        return not self._running or (has_seat and self._admission.has_blocks(sequence, match, reserved))
 
     def _match(self, sequence: Sequence) -> PrefixMatch | None:
         parent = self._sequences.get(sequence.fork_of) if sequence.fork_of is not None else None
@@ -318,9 +326,6 @@ class Scheduler:
             return
         self._worker.learn(sequence.seq_id)
         draft.add(sequence, num_new, growth, new_sequence(sequence), self._manager.block_ids(sequence.seq_id))
-
-    def _outstanding(self, sequence: Sequence) -> int:
-        return self._admission.outstanding(sequence, self._manager.num_granted(sequence.seq_id))
 
     def _grow(self, sequence: Sequence, num_new: int, draft: StepDraft) -> Growth | None:
         """Blocks for the next num_new tokens, preempting for them if it must. None: the sequence itself had to go."""

@@ -57,6 +57,8 @@ def read_api_keys(config: ServerConfig) -> ApiKeys:
             _take_line(keys, line.split(), f"{path}:{number}")
         if not keys:
             raise _error(f"{path}: has no key; write one 'NAME KEY' per line")
+    if config.admin_api_key in keys.values():
+        raise _error(f"{config.api_key_file}: has the key of --admin-api-key: that client would be an admin")
     return ApiKeys(keys)
 
 

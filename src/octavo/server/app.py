@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from octavo import __version__
 from octavo.config.server import ServerConfig
-from octavo.server import admin
+from octavo.server import admin, control
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
@@ -79,6 +79,9 @@ def _add_routes(app: FastAPI) -> None:
     get("/ready", admin.ready)
     get("/metrics", admin.metrics)
     get("/version", admin.version)
+    get("/admin/config", control.config)
+    get("/admin/memory", control.memory)
+    post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)
 
 
 def _body_schema(body: type[Body]) -> dict[str, Any]:
@@ -92,8 +95,7 @@ def _add_middleware(app: FastAPI, config: ServerConfig, api_keys: ApiKeys, infli
     """Added last means run first: id, log, key, drain, size."""
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
     app.add_middleware(DrainMiddleware, inflight=inflight)
-    if api_keys:
-        app.add_middleware(AuthMiddleware, api_keys=api_keys)
+    app.add_middleware(AuthMiddleware, api_keys=api_keys, admin_api_key=config.admin_api_key)
     if not config.disable_log_requests:
         app.add_middleware(AccessLogMiddleware)
     app.add_middleware(RequestIdMiddleware)

@@ -40,6 +40,11 @@ class ServerContext:
         return self.engine.model_config.vocab_size
 
     @property
+    def scheduler_policy(self) -> str:
+        """The policy in force: requests may carry a priority only where it reads it."""
+        return self.engine.resolved_config.scheduler.scheduler_policy
+
+    @property
     def max_model_len(self) -> int:
         """Longest prompt plus output in tokens."""
         return self.engine.max_model_len

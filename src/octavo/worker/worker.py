@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.step import ScheduledSequence, StepPlan, StepResult
+from octavo.ops.interface import Backend, Program
+from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult
 from octavo.worker.batch import Batch, Share
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import load_program
@@ -21,8 +22,8 @@ class Worker:
     def __init__(self, config: EngineConfig, checkpoint: Checkpoint, num_blocks: int) -> None:
         scheduler = config.scheduler
         assert scheduler.max_model_len is not None, "the configuration is not resolved"
-        max_logits = scheduler.max_num_seqs + PROMPT_LOGIT_ROWS
-        self.backend, self.program = load_program(config, checkpoint, num_blocks, max_logits)
+        max_logits = _max_logits(scheduler.max_num_seqs)
+        self._loaded = load_program(config, checkpoint, num_blocks, max_logits)
         self.batch = Batch(
             max_seqs=scheduler.max_num_seqs,
             max_tokens=scheduler.max_num_batched_tokens,
@@ -33,6 +34,15 @@ class Worker:
             vocab_size=checkpoint.config.vocab_size,
         )
         self._runner = ModelRunner(self.backend, self.program, self.batch)
+
+    @property
+    def backend(self) -> Backend:
+        return self._loaded.backend
+
+    @property
+    def program(self) -> Program:
+        """The program in force; `reconfigure` replaces it."""
+        return self._loaded.program
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Run one step: forget, take in, copy blocks, compute, sample.
@@ -56,6 +66,17 @@ class Worker:
             self.batch.remove(seq_id)
         return StepResult(plan.step_id, sampled, prompt_logprobs, failed)
 
+    def reconfigure(self, relayout: Relayout) -> None:
+        """Take new sizes between two steps: another KV cache with the tokens moved there, another program.
+
+        Raises: ConfigError when the memory cannot be had; all is as it was then. While the tokens move, both caches exist, but
+        the old one gives its memory back layer by layer.
+        """
+        max_logits = _max_logits(relayout.max_num_seqs)
+        with self._loaded.resizing(relayout, max_logits):
+            self.batch.relay(relayout, max_logits)
+        self._runner = ModelRunner(self.backend, self.program, self.batch)
+
     def _share(self, scheduled: ScheduledSequence) -> Share:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""
         state = self.batch.update(scheduled)
@@ -65,3 +86,8 @@ class Worker:
             # The logits of a position speak of the next one, so the last prompt position has none of them to give.
             prompt_rows = max(0, min(end, state.num_prompt - 1) - first)
         return Share(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
+
+
+def _max_logits(max_num_seqs: int) -> int:
+    """Most rows of logits of one forward pass: one to sample from per sequence, and those for prompt logprobs."""
+    return max_num_seqs + PROMPT_LOGIT_ROWS

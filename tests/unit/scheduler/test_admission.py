@@ -6,6 +6,7 @@ import pytest
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 from tests.unit.scheduler.test_scheduler import endless
 
+from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.admission import AdmissionRule
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
@@ -29,7 +30,7 @@ def test_optimistic_admission_runs_more_and_repairs_by_preemption() -> None:
 
 def test_with_history_optimistic_admission_counts_on_the_usual_length() -> None:
     estimator = Estimator()
-    rule = AdmissionRule("optimistic", 8, estimator)
+    rule = AdmissionRule("optimistic", KVCacheManager(4, 8), estimator)
     assert rule.final_tokens(make_sequence(1, range(10), 100)) == 11, "no history: one more token"
     for length in range(1, 41):
         estimator.observe_end(make_sequence(1, [1], 100, output_token_ids=[7] * length))
@@ -39,7 +40,7 @@ def test_with_history_optimistic_admission_counts_on_the_usual_length() -> None:
 
 
 def test_a_sequence_that_was_displaced_waits_for_more_room_each_time() -> None:
-    rule = AdmissionRule("optimistic", 8, Estimator())
+    rule = AdmissionRule("optimistic", KVCacheManager(4, 8), Estimator())
     sequence = make_sequence(1, [1])
     headroom = []
     for num_displaced in (0, 1, 2, 5, 1000):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from tests.unit.scheduler.checking_worker import EOS, Rig, make_sequence, next_token
 
+from octavo.config.scheduler import SchedulerConfig
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
@@ -33,6 +34,8 @@ MECHANISMS = (
     "finished after preemption",
     "policy swaps with a queue",
     "timeouts",
+    "relayouts with company",
+    "relayouts that preempt",
 )
 POLICIES = ("fcfs", "sjf", "priority", "fair")
 WEIGHTS = {"a": 2.0}
@@ -144,6 +147,26 @@ class Histories(RuleBasedStateMachine):
             )
             self.sequences[sequence.seq_id] = sequence
             self.rig.add(sequence)
+
+    @precondition(lambda self: self.plan is None)
+    @rule(
+        block_size=st.sampled_from([2, 3, 4, 8]),
+        spare=st.integers(0, 6),
+        max_num_seqs=st.integers(1, 5),
+        max_num_batched_tokens=st.integers(1, 24),
+        chunk=st.integers(1, 12),
+    )
+    def reconfigure(self, block_size: int, spare: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int) -> None:
+        num_running = self.rig.scheduler.num_running
+        config = SchedulerConfig(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            chunked_prefill_size=chunk,
+            max_model_len=self.max_model_len,
+        )
+        plan = self.rig.reconfigure(config, -(-self.max_model_len // block_size) + spare, block_size)
+        self.seen["relayouts with company"] += num_running > 1
+        self.seen["relayouts that preempt"] += bool(plan.victims)
 
     @precondition(lambda self: self.plan is None)
     @rule()

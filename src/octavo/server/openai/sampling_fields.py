@@ -104,7 +104,7 @@ def check_common(fields: SamplingFields, context: ServerContext) -> None:
     """Raise for combinations no endpoint honours."""
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream: true", param="stream_options")
-    policy = context.engine.scheduler_policy
+    policy = context.scheduler_policy
     if fields.priority and not policy_reads_priority(policy):
         raise InvalidRequestError(
             f"priority is {fields.priority}, but this server schedules {policy} and would ignore it; "
