@@ -6,6 +6,7 @@ import heapq
 from typing import Protocol
 
 from octavo.kvcache.block_table import blocks_for
+from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.admission import AdmissionRule
 from octavo.scheduler.estimator import Estimator
 from octavo.sequence import Sequence
@@ -32,7 +33,7 @@ class ExpectedGrowth:
 
     def __init__(self, admission: str, block_size: int) -> None:
         self._estimator = Estimator()
-        self.rule = AdmissionRule(admission, block_size, self._estimator)
+        self.rule = AdmissionRule(admission, KVCacheManager(1, block_size), self._estimator)
         self._size = block_size
         self._guaranteed = admission == "guaranteed"
         self.eager = admission == "eager"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from octavo.kvcache.block_table import blocks_for
+from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.admission import AdmissionRule
 from octavo.scheduler.estimator import Estimator
@@ -33,7 +34,7 @@ def sequence(seq_id: int, max_tokens: int, num_prompt: int = 0) -> Sequence:
 def test_the_total_is_the_sum_over_all_running(admission: str, seed: int) -> None:
     rng = random.Random(seed)
     growth, estimator = ExpectedGrowth(admission, SIZE), Estimator()
-    rule = AdmissionRule(admission, SIZE, estimator)
+    rule = AdmissionRule(admission, KVCacheManager(1, SIZE), estimator)
     running: list[tuple[Request, Sequence]] = []
     for step in range(400):
         for request, twin in list(running):
