@@ -15,7 +15,7 @@ from octavo.config.engine import EngineConfig
 from octavo.engine.args import EngineArgs
 from octavo.engine.build import BuiltCore
 from octavo.engine.llm_engine import LLMEngine
-from octavo.errors import ConfigError, EngineDeadError, OverloadedError
+from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, OverloadedError
 from octavo.sampling_params import SamplingParams
 from octavo.utils import memory_stats
 
@@ -40,6 +40,25 @@ def test_settings_change_under_running_streams_and_both_sides_know(model: Path) 
             assert await asyncio.gather(*texts) == [fake_text(f"prompt {i}", 100, seed=1) for i in range(6)]
             await until(lambda: engine.ledger.core.num_used_blocks == 0)
             assert engine.ledger.core.num_reconfigurations == 1
+
+    run(test())
+
+
+def test_a_policy_is_swapped_under_running_streams_and_then_priorities_are_taken_or_refused(model: Path) -> None:
+    async def test() -> None:
+        async with serving(model, max_num_seqs=2) as engine:
+            slow = [await engine.add_request("slow", LONG) for _ in range(5)]
+            await until(lambda: engine.stats().num_running == 2)
+            with pytest.raises(InvalidRequestError, match="fcfs would ignore it"):
+                await engine.add_request("x", LONG, priority=1)
+            for policy in ("sjf", "fair", "priority"):
+                await engine.reconfigure(scheduler_policy=policy)
+            urgent = await engine.add_request("x", SamplingParams(max_tokens=2, seed=1), priority=-1)
+            assert [output async for output in urgent][-1].finished
+            assert engine.ledger.num_live == 5 and engine.ledger.num_queued == 3, "it passed those that were there before"
+            for stream in slow:
+                stream.close()
+            await until(lambda: engine.ledger.core.num_used_blocks == 0)
 
     run(test())
 

@@ -57,7 +57,7 @@ class LLMEngine:
             model.tokenizer,
             model.config,
             self.max_model_len,
-            scheduler_policy=self.resolved_config.scheduler.scheduler_policy,
+            scheduler_policy=built.resolved.config.scheduler.scheduler_policy,
         )
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
         self._aborted: list[RequestOutput] = []

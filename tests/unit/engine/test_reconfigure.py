@@ -19,6 +19,9 @@ CHANGES: list[dict[str, Any]] = [
     {"block_size": 32},
     {"num_blocks": 6, "block_size": 32},
     {"num_blocks": 60, "block_size": 8},
+    {"scheduler_policy": "sjf"},
+    {"scheduler_policy": "fair"},
+    {"scheduler_policy": "priority"},
     {"scheduler_policy": "fcfs"},
     {"max_num_queued_requests": 5},
 ]
