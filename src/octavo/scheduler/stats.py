@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from octavo.kvcache.manager import KVCacheStats
+from octavo.kvcache.stats import KVCacheStats
 
 
 @dataclass(slots=True)
