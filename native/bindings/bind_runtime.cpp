@@ -17,7 +17,8 @@ void bind_runtime(nb::module_& module) {
   nb::enum_<KvKind>(module, "KvKind")
       .value("f32", KvKind::f32)
       .value("f16", KvKind::f16)
-      .value("bf16", KvKind::bf16);
+      .value("bf16", KvKind::bf16)
+      .value("i8", KvKind::i8);
   nb::class_<KvCache>(module, "KvCache", "Memory of keys and values, by layer and block.")
       .def(nb::init<KvKind, int32_t, int32_t, int32_t, int32_t, int32_t>(), nb::arg("kind"), nb::arg("num_layers"),
            nb::arg("num_blocks"), nb::arg("num_kv_heads"), nb::arg("block_size"), nb::arg("head_dim"))

@@ -1,14 +1,22 @@
-// The paged KV cache of one layer as the kernels see it. Included inside the namespace of an ISA unit, after simd.
+// The paged KV cache of one layer as the kernels see it. Included inside the namespace of an ISA unit, after simd and
+// quantise.h.
 //
 //   k [blocks][kv_heads][head_dim][block_size]   one key is a column: element d at d * block_size + offset
 //   v [blocks][kv_heads][block_size][head_dim]   one value is a row
+//
+// i8: each key and each value has a scale of its own, x = scale * code. The head_dim * block_size codes of a block and head are
+// followed by its scales:
+//   k, v [blocks][kv_heads] { int8 codes, as above | float32 scales [block_size] }
+// scale = max|x| / 127, code = x * (127 / max|x|) to nearest even, within -127..127. Attention never forms scale * code: it
+// multiplies the finished q . code by the key's scale, and the softmax weight of a value by the value's scale.
 #pragma once
 
 constexpr int32_t kChunks = kKvTile / 16;
 
-// The cache's element types, for kernels that are templates over them. store_n rounds to nearest even.
+// The cache's element types, for kernels that are templates over them. store16 rounds to nearest even.
 struct KvF32 {
   using Element = float;
+  static constexpr int kScaleElements = 0;  // room of one scale, in elements
   static OCTAVO_INLINE F16x load16(const Element* p) {
     return load(p);
   }
@@ -18,6 +26,7 @@ struct KvF32 {
 };
 struct KvF16 {
   using Element = uint16_t;
+  static constexpr int kScaleElements = 0;
   static OCTAVO_INLINE F16x load16(const Element* p) {
     return load_f16(p);
   }
@@ -27,11 +36,22 @@ struct KvF16 {
 };
 struct KvBf16 {
   using Element = uint16_t;
+  static constexpr int kScaleElements = 0;
   static OCTAVO_INLINE F16x load16(const Element* p) {
     return load_bf16(p);
   }
   static OCTAVO_INLINE void store16(Element* p, F16x a) {
     store_bf16(p, a);
+  }
+};
+struct KvI8 {
+  using Element = int8_t;
+  static constexpr int kScaleElements = sizeof(float);
+  static OCTAVO_INLINE F16x load16(const Element* p) {  // codes, unscaled
+    return to_f32(load_i8(p));
+  }
+  static OCTAVO_INLINE void store16(Element* p, F16x scaled) {
+    store_i8(p, round_code(scaled));
   }
 };
 
@@ -49,6 +69,12 @@ inline int32_t vector_width(int32_t head_dim) {
   return (head_dim + 15) / 16 * 16;
 }
 
+// First element of a block's part for one head, in k and in v alike.
+template <typename Kv>
+inline int64_t head_offset(int64_t block, int32_t num_kv_heads, int64_t head, int32_t block_size, int64_t head_dim) {
+  return (block * num_kv_heads + head) * block_size * (head_dim + Kv::kScaleElements);
+}
+
 // One tile of the cache: chunk c has its 16 keys at keys[c] + d * key_stride and its values at values[c] + i * value_stride.
 template <typename Kv>
 struct KvTileView {
@@ -56,15 +82,35 @@ struct KvTileView {
   const typename Kv::Element* values[kChunks];
   const typename Kv::Element* next_keys[kChunks];  // of the tile to come, a hint; any address
   int64_t key_stride, value_stride;
+  const float* key_scales;    // [kKvTile], null where the elements are the values
+  const float* value_scales;
   Span chunks;  // those with a position that some row sees; the others have no address
 };
 
-// A tile copied as float32, for blocks or heads that are not whole vectors.
+// A tile copied as float32 (codes too), for blocks or heads that are not whole vectors.
 struct PackedTile {
-  float* keys;    // [head_dim][kKvTile]
-  float* values;  // [kKvTile][width]
-  int32_t width;  // head_dim rounded up to whole vectors
+  float* keys;          // [head_dim][kKvTile]
+  float* values;        // [kKvTile][width]
+  float* key_scales;    // [kKvTile], i8 only: copied whether or not the elements are
+  float* value_scales;
+  int32_t width;        // head_dim rounded up to whole vectors
 };
+
+// Copies the scales of positions begin..end of the tile that begins at start; the others keep what they held.
+inline void pack_scales(const AttentionArgs& args, int32_t start, Span positions, const PackedTile& packed) {
+  const int64_t codes = int64_t{args.block_size} * args.head_dim;
+  for (int32_t position = positions.begin; position < positions.end;) {
+    const int64_t block = args.block_table[position / args.block_size];
+    const int32_t offset = position % args.block_size;
+    const int32_t count = smaller(args.block_size - offset, positions.end - position);
+    const int64_t at = head_offset<KvI8>(block, args.num_kv_heads, args.kv_head, args.block_size, args.head_dim) + codes +
+                       offset * int64_t{KvI8::kScaleElements};
+    const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(float);
+    __builtin_memcpy(packed.key_scales + (position - start), static_cast<const int8_t*>(args.k_cache) + at, bytes);
+    __builtin_memcpy(packed.value_scales + (position - start), static_cast<const int8_t*>(args.v_cache) + at, bytes);
+    position += count;
+  }
+}
 
 // Copies positions begin..end of the tile that begins at start; columns from head_dim to width become 0.
 template <typename Kv>
@@ -73,7 +119,7 @@ void pack_positions(const AttentionArgs& args, int32_t start, Span positions, co
   const int64_t dim = args.head_dim;
   for (int32_t position = positions.begin; position < positions.end; ++position) {
     const int64_t block = args.block_table[position / args.block_size];
-    const int64_t base = (block * args.num_kv_heads + args.kv_head) * args.block_size * dim;
+    const int64_t base = head_offset<Kv>(block, args.num_kv_heads, args.kv_head, args.block_size, dim);
     const int64_t offset = position % args.block_size;
     const Element* const key = static_cast<const Element*>(args.k_cache) + base + offset;
     const Element* const value = static_cast<const Element*>(args.v_cache) + base + offset * dim;
@@ -102,14 +148,14 @@ void view_in_place(const AttentionArgs& args, int32_t start, int32_t last, KvTil
   for (int32_t chunk = tile.chunks.begin; chunk < tile.chunks.end; ++chunk) {
     const int32_t position = start + 16 * chunk;
     const int64_t block = args.block_table[position / args.block_size];
-    const int64_t base = (block * args.num_kv_heads + args.kv_head) * args.block_size * dim;
+    const int64_t base = head_offset<Kv>(block, args.num_kv_heads, args.kv_head, args.block_size, dim);
     const int64_t offset = position % args.block_size;
     tile.keys[chunk] = static_cast<const Element*>(args.k_cache) + base + offset;
     tile.values[chunk] = static_cast<const Element*>(args.v_cache) + base + offset * dim;
     const int32_t next = smaller(position + kKvTile, last);
     const int64_t next_block = args.block_table[next / args.block_size];
-    tile.next_keys[chunk] = static_cast<const Element*>(args.k_cache) +
-                            (next_block * args.num_kv_heads + args.kv_head) * args.block_size * dim + next % args.block_size;
+    tile.next_keys[chunk] = static_cast<const Element*>(args.k_cache) + next % args.block_size +
+                            head_offset<Kv>(next_block, args.num_kv_heads, args.kv_head, args.block_size, dim);
   }
   tile.key_stride = args.block_size;
   tile.value_stride = dim;

@@ -16,7 +16,7 @@ inline constexpr int kKvSplit = 256;      // positions per attention split; part
 inline constexpr int kKvTile = 64;        // positions per online-softmax step, aligned to multiples of itself
 
 enum class WeightKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8 = 3, q4 = 4 };
-enum class KvKind : int32_t { f32 = 0, f16 = 1, bf16 = 2 };
+enum class KvKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, i8 = 3 };
 
 // One part of a linear weight [rows, cols] in panels of 16 outputs; the last panel is padded with zeros.
 //   f32, f16, bf16   data [panels][cols][16]
@@ -61,10 +61,14 @@ struct GemmArgs {
 };
 
 // Attention of the query rows of one sequence share for one KV head.
-// Caches of one layer: k [blocks][kv_heads][head_dim][block_size] (keys transposed), v [blocks][kv_heads][block_size][head_dim].
+// Caches of one layer: k [blocks][kv_heads][head_dim][block_size] (keys transposed), v [blocks][kv_heads][block_size][head_dim];
+// i8 has scales besides, see kv_cache.h.
 // Query row t (0..num_tokens-1) has position first_position + t and sees keys j <= position with position - j < window.
 // Tile t0..t1 of the rows is computed. Keys are visited in tiles of kKvTile positions aligned to their absolute position,
 // grouped in splits of kKvSplit positions; a masked key contributes exactly nothing.
+// A tile may also be computed piece by piece, on several threads: with partials set, attention computes splits
+// split_begin..split_end only and leaves each one's result there; once all of the tile's splits are done, attention_merge
+// folds them in order and writes the output, with the bytes of a tile computed at once.
 struct AttentionArgs {
   const float* q;            // row of the share's first token, column of head 0; stride ldq
   float* out;                // same, stride ldo
@@ -72,11 +76,13 @@ struct AttentionArgs {
   const void* v_cache;
   const int32_t* block_table;
   float* scratch;            // at least attention_scratch floats
+  float* partials;           // attention_partial floats for each split from split_begin on; null: all splits, to the output
   int64_t ldq, ldo;
   KvKind kv_kind;
   int32_t num_heads, num_kv_heads, head_dim, block_size, num_blocks;
   int32_t kv_head;
-  int32_t first_position, t0, t1;
+  int32_t first_position, t0, t1;   // with partials: t1 - t0 <= attention_tile
+  int32_t split_begin, split_end;   // read with partials only
   int32_t window;            // 0: no window
   float scale;
   float softcap;             // 0: none
@@ -170,6 +176,8 @@ struct KernelTable {
   void (*attention)(const AttentionArgs&);
   int32_t (*attention_tile)(int32_t num_heads, int32_t num_kv_heads);   // preferred token rows t1 - t0 per call
   int64_t (*attention_scratch)(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim);   // floats per thread
+  int64_t (*attention_partial)(int32_t rows, int32_t head_dim);   // floats per split; rows: query rows of the tile
+  void (*attention_merge)(const AttentionArgs&);
   void (*rms_norm)(const NormArgs&);
   void (*rope)(const RopeArgs&);
   void (*kv_write)(const KvWriteArgs&);

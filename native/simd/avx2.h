@@ -140,6 +140,10 @@ OCTAVO_INLINE void store_bf16(uint16_t* p, F16x a) {
   const __m256i packed = _mm256_packus_epi32(round_bf16(a.lo), round_bf16(a.hi));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(packed, 0xd8));
 }
+OCTAVO_INLINE I16x load_i8(const int8_t* p) {
+  return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
+          _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
+}
 OCTAVO_INLINE void store_i8(int8_t* p, I16x a) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

@@ -123,6 +123,9 @@ OCTAVO_INLINE void store_bf16(uint16_t* p, F16x a) {
   const __m512i word = _mm512_mask_mov_epi32(rounded, nan, quiet);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(word));
 }
+OCTAVO_INLINE I16x load_i8(const int8_t* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
 OCTAVO_INLINE void store_i8(int8_t* p, I16x a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
 }

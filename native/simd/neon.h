@@ -143,6 +143,12 @@ OCTAVO_INLINE void store_bf16(uint16_t* p, F16x x) {
   vst1_u16(p + 8, f32_to_bf16(x.c));
   vst1_u16(p + 12, f32_to_bf16(x.d));
 }
+OCTAVO_INLINE I16x load_i8(const int8_t* p) {
+  const int8x16_t bytes = vld1q_s8(p);
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+  return {vmovl_s16(vget_low_s16(low)), vmovl_s16(vget_high_s16(low)), vmovl_s16(vget_low_s16(high)),
+          vmovl_s16(vget_high_s16(high))};
+}
 OCTAVO_INLINE void store_i8(int8_t* p, I16x x) {
   const int16x8_t low = vcombine_s16(vqmovn_s32(x.a), vqmovn_s32(x.b));
   const int16x8_t high = vcombine_s16(vqmovn_s32(x.c), vqmovn_s32(x.d));

@@ -188,6 +188,11 @@ OCTAVO_INLINE void store_bf16(uint16_t* p, F16x x) {
   store(lanes, x);
   for (int i = 0; i < 16; ++i) p[i] = f32_to_bf16(lanes[i]);
 }
+OCTAVO_INLINE I16x load_i8(const int8_t* p) {
+  int32_t lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = p[i];
+  return load_i32(lanes);
+}
 OCTAVO_INLINE void store_i8(int8_t* p, I16x x) {
   int32_t lanes[16];
   store_i32(lanes, x);

@@ -4,7 +4,7 @@
 //
 // Types     F16x sixteen float32, I16x sixteen int32, M16x sixteen booleans.
 // Memory    load, store (any alignment); load_n, store_n touch lanes 0..n-1 only, 0 <= n <= 16, other lanes load as 0;
-//           load_i32, store_i32; store_i8 saturates to int8; load_f16, store_f16, load_bf16, store_bf16 convert sixteen
+//           load_i32, store_i32; load_i8; store_i8 saturates to int8; load_f16, store_f16, load_bf16, store_bf16 convert sixteen
 //           halves, rounding to nearest even.
 // Float     zero, broadcast, add, sub, mul, div, sqrt, abs; min(a, b) = a < b ? a : b and max(a, b) = a > b ? a : b on x86
 //           (so b when either is NaN). fma(a, b, c) = a * b + c in one rounding where the machine has it, in two in the

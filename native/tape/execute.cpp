@@ -27,7 +27,7 @@ const float* Program::read(View view, int64_t* stride) const { return address(vi
 
 void Program::run(const StepArrays& step) {
   step_ = step;
-  list_attention_tasks();
+  for (AttentionPlan& plan : attention_plans_) plan.list(step_);
   run_phases();
 }
 
@@ -122,34 +122,27 @@ void Program::run_gemm(const Instruction& in, std::atomic<int32_t>& next) const 
   }
 }
 
-// One task per sequence, KV head and tile of query rows; the same list serves every layer.
-void Program::list_attention_tasks() {
-  attention_tasks_.clear();
-  const auto is_attention = [](const Instruction& in) { return in.op == OpCode::attention; };
-  const auto found = std::find_if(instructions_.rbegin(), instructions_.rend(), is_attention);
-  if (found == instructions_.rend()) return;
-  const AttentionLayer& layer = found->attention;
-  const int32_t tile = kernels_->attention_tile(layer.num_heads, layer.num_kv_heads);
-  for (int32_t s = 0; s < step_.num_seqs; ++s) {
-    const int32_t tokens = step_.query_start[s + 1] - step_.query_start[s];
-    for (int32_t t0 = 0; t0 < tokens; t0 += tile)
-      for (int32_t head = 0; head < layer.num_kv_heads; ++head)
-        attention_tasks_.push_back({s, head, t0, std::min(t0 + tile, tokens)});
-  }
+// The plan of the layer's kind; made when the first such layer is emitted.
+AttentionPlan& Program::plan_for(const AttentionLayer& layer) {
+  for (AttentionPlan& plan : attention_plans_)
+    if (plan.serves(layer)) return plan;
+  return attention_plans_.emplace_back(kernels_, layer, pool_->size());
 }
 
-void Program::run_attention(const Instruction& in, std::atomic<int32_t>& next, int member) const {
+void Program::run_attention(const Instruction& in, std::atomic<int32_t>& next, int member) {
   const AttentionLayer& layer = in.attention;
+  AttentionPlan& plan = plan_for(layer);
   int64_t ldq = 0, ldo = 0;
   const float* q = address(in.a, &ldq);
   float* out = address(in.out, &ldo);
-  const int32_t count = static_cast<int32_t>(attention_tasks_.size());
+  const int32_t count = static_cast<int32_t>(plan.tasks().size());
   for (;;) {
     const int32_t index = next.fetch_add(1, std::memory_order_relaxed);
     if (index >= count) return;
-    const AttentionTask& task = attention_tasks_[index];
+    const AttentionTask& task = plan.tasks()[index];
     const int64_t row = step_.query_start[task.sequence];
     AttentionArgs args;
+    plan.fill(task, &args);
     args.q = q + row * ldq;
     args.out = out + row * ldo;
     args.k_cache = cache_->keys[layer.layer].as<void>();
@@ -164,14 +157,12 @@ void Program::run_attention(const Instruction& in, std::atomic<int32_t>& next, i
     args.head_dim = layer.head_dim;
     args.block_size = cache_->block_size;
     args.num_blocks = cache_->num_blocks;
-    args.kv_head = task.kv_head;
     args.first_position = step_.first_position[task.sequence];
-    args.t0 = task.t0;
-    args.t1 = task.t1;
     args.window = layer.window;
     args.scale = layer.scale;
     args.softcap = layer.softcap;
     kernels_->attention(args);
+    if (plan.ends_tile(task, &args)) kernels_->attention_merge(args);
   }
 }
 

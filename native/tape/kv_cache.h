@@ -1,4 +1,4 @@
-// The KV cache's memory: per layer, keys [blocks][kv_heads][head_dim][block_size] and values [blocks][kv_heads][block_size][head_dim].
+// The KV cache's memory: per layer, keys and values by block; kernels/kv_cache.h has the layout within a block.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,17 @@
 #include "runtime/memory.h"
 
 namespace octavo {
+
+// Bytes of one head's keys, or values, at one position; int8 has a float32 scale.
+inline size_t kv_vector_bytes(KvKind kind, int32_t head_dim) {
+  switch (kind) {
+    case KvKind::f32: return static_cast<size_t>(head_dim) * 4;
+    case KvKind::f16:
+    case KvKind::bf16: return static_cast<size_t>(head_dim) * 2;
+    case KvKind::i8: return static_cast<size_t>(head_dim) + 4;
+  }
+  return 0;
+}
 
 struct KvCache {
   KvKind kind = KvKind::f32;
@@ -26,9 +37,8 @@ struct KvCache {
 
   KvCache(const KvCache&) = delete;
 
-  size_t block_bytes() const {
-    return static_cast<size_t>(num_kv_heads) * block_size * head_dim * (kind == KvKind::f32 ? 4 : 2);
-  }
+  // Keys, or values, of one block and layer, scales included.
+  size_t block_bytes() const { return static_cast<size_t>(num_kv_heads) * block_size * kv_vector_bytes(kind, head_dim); }
 
   void copy_block(int32_t source, int32_t destination) {
     const size_t bytes = block_bytes();

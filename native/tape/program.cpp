@@ -28,13 +28,14 @@ void Program::emit(Instruction instruction) {
       scratch_floats_ = floats;
       for (Block& block : scratch_) block = Block(static_cast<size_t>(floats) * sizeof(float));
     }
+    AttentionPlan& plan = plan_for(layer);
+    if (immediate_) plan.list(step_);
   }
   instructions_.push_back(std::move(instruction));
   if (!immediate_) return;
   const int32_t last = static_cast<int32_t>(instructions_.size());
   phases_.assign(1, {last - 1, last, instructions_.back().rows, instructions_.back().op});
   counters_ = std::vector<std::atomic<int32_t>>(1);
-  if (instructions_.back().op == OpCode::attention) list_attention_tasks();
   run_phases();
 }
 

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
+#include "tape/attention_plan.h"
 #include "tape/instruction.h"
 #include "tape/kv_cache.h"
 
@@ -92,9 +94,6 @@ class Program {
     RowKind rows;
     OpCode op;                 // gemm, attention, or anything row-local
   };
-  struct AttentionTask {
-    int32_t sequence, kv_head, t0, t1;
-  };
 
   View new_view(int32_t cols, RowKind kind);
   void emit(Instruction instruction);
@@ -110,8 +109,8 @@ class Program {
   void run_phase(const Phase& phase, std::atomic<int32_t>& next, int member);
   void run_rows(const Instruction& instruction, int32_t first, int32_t last) const;
   void run_gemm(const Instruction& instruction, std::atomic<int32_t>& next) const;
-  void run_attention(const Instruction& instruction, std::atomic<int32_t>& next, int member) const;
-  void list_attention_tasks();
+  void run_attention(const Instruction& instruction, std::atomic<int32_t>& next, int member);
+  AttentionPlan& plan_for(const AttentionLayer& layer);
 
   std::shared_ptr<ThreadPool> pool_;
   const KernelTable* kernels_;
@@ -125,7 +124,7 @@ class Program {
   std::vector<Instruction> instructions_;
   std::vector<Phase> phases_;
   std::vector<std::atomic<int32_t>> counters_;   // one per phase: the next task
-  std::vector<AttentionTask> attention_tasks_;
+  std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;
   StepArrays step_{};

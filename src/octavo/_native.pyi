@@ -25,6 +25,8 @@ class KvKind(enum.Enum):
 
     bf16 = 2
 
+    i8 = 3
+
 class KvCache:
     """Memory of keys and values, by layer and block."""
 

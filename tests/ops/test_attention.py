@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from harness import ISAS, cpu, float_tensor, reference, relative_error, run
@@ -9,15 +11,20 @@ from harness import ISAS, cpu, float_tensor, reference, relative_error, run
 from octavo.ops.interface import F32, FLOAT_TOLERANCE, I32, AttentionSpec, Backend, KVCacheSpec, Ops, StepInputs, Tensor
 
 SEQUENCE = 330  # crosses every tile and split boundary
+LONG = 1000  # enough splits for several threads
+DTYPES = ("float32", "float16", "bfloat16", "int8")
 
 
-def attention_step(tables: I32, block_size: int, shares: list[tuple[int, int, int]]) -> StepInputs:
-    """shares: (sequence, first position, number of tokens); token ids are rows of the table of q, k, v values."""
+def attention_step(tables: I32, block_size: int, shares: list[tuple[int, int, int]], length: int = SEQUENCE) -> StepInputs:
+    """shares: (sequence, first position, number of tokens); token ids are rows of the table of q, k, v values.
+
+    length  tokens of each sequence in that table
+    """
     positions = np.concatenate([np.arange(first, first + count) for _, first, count in shares])
     sequences = np.concatenate([np.full(count, sequence) for sequence, _, count in shares])
     counts = [count for _, _, count in shares]
     return StepInputs(
-        token_ids=(sequences * SEQUENCE + positions).astype(np.int32),
+        token_ids=(sequences * length + positions).astype(np.int32),
         positions=positions.astype(np.int32),
         slot_mapping=(tables[sequences, positions // block_size] * block_size + positions % block_size).astype(np.int32),
         query_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int32),
@@ -27,27 +34,36 @@ def attention_step(tables: I32, block_size: int, shares: list[tuple[int, int, in
     )
 
 
-def attend(backend: Backend, qkv: F32, spec: AttentionSpec, steps: list[StepInputs]) -> list[F32]:
-    """Output of each step; qkv [tokens, (heads + 2 kv_heads) * head_dim] is looked up by token id."""
+def attend(
+    backend: Backend, qkv: F32, spec: AttentionSpec, steps: list[StepInputs], *, factor: float = 1.0, eager: bool = False
+) -> list[F32]:
+    """Output of each step; qkv [tokens, (heads + 2 kv_heads) * head_dim] is looked up by token id and times factor."""
     table = backend.parameters.load_linear([float_tensor(qkv)], [None])
     sizes = [spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim]
 
     def forward(ops: Ops) -> Tensor:
-        q, k, v = ops.split(ops.embedding(table), sizes)
+        q, k, v = ops.split(ops.embedding(table, factor), sizes)
         ops.kv_write(k, v, spec)
         return ops.paged_attention(q, spec)
 
-    return [run(backend, forward, inputs) for inputs in steps]
+    return [run(backend, forward, inputs, eager) for inputs in steps]
 
 
 def case(
-    block_size: int, heads: int, kv_heads: int, head_dim: int, window: int | None, softcap: float | None
+    block_size: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    window: int | None,
+    softcap: float | None,
+    length: int = SEQUENCE,
 ) -> tuple[KVCacheSpec, AttentionSpec, F32, I32]:
+    """Two sequences of `length` random tokens with their blocks in random places."""
     rng = np.random.default_rng(head_dim + block_size)
-    blocks_each = (SEQUENCE + block_size - 1) // block_size
+    blocks_each = (length + block_size - 1) // block_size
     kv = KVCacheSpec(1, 2 * blocks_each + 3, kv_heads, block_size, head_dim, "float32")
     spec = AttentionSpec(0, heads, kv_heads, head_dim, head_dim**-0.5, window, softcap)
-    qkv = rng.standard_normal((2 * SEQUENCE, (heads + 2 * kv_heads) * head_dim), np.float32)
+    qkv = rng.standard_normal((2 * length, (heads + 2 * kv_heads) * head_dim), np.float32)
     tables = rng.permutation(2 * blocks_each + 3)[: 2 * blocks_each].reshape(2, blocks_each).astype(np.int32)
     return kv, spec, qkv, tables
 
@@ -59,6 +75,7 @@ CASES = [
     (64, 8, 2, 32, 100, 30.0),
     (128, 4, 1, 256, 64, None),
     (16, 6, 2, 80, None, 50.0),
+    (40, 2, 2, 72, 300, None),
 ]
 
 
@@ -80,8 +97,9 @@ def test_attention_equals_reference(isa: str, shape: tuple[int, int, int, int, i
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("shape", CASES)
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
 def test_chunks_batches_threads_and_block_sizes_give_the_same_bytes(
-    isa: str, shape: tuple[int, int, int, int, int | None, float | None]
+    isa: str, shape: tuple[int, int, int, int, int | None, float | None], dtype: str
 ) -> None:
     expected: bytes | None = None
     for block_size, threads, chunk in ((shape[0], 1, SEQUENCE), (shape[0], 2, 1), (8, 2, 17), (32, 3, 64)):
@@ -97,29 +115,93 @@ def test_chunks_batches_threads_and_block_sizes_give_the_same_bytes(
         if chunk == 1:  # decoding all positions is slow in the portable kernels; the first and last ones tell
             steps = [attention_step(tables, block_size, [(0, 0, 300)])] + steps[300:]
             slices = [(0, 300)] + slices[300:]
-        for (first, count), out in zip(slices, attend(cpu(isa, threads, kv=kv), qkv, spec, steps), strict=True):
+        for (first, count), out in zip(
+            slices, attend(cpu(isa, threads, kv=replace(kv, dtype=dtype)), qkv, spec, steps), strict=True
+        ):
             rows[first : first + count] = out[-count:]
         expected = expected or rows.tobytes()
         assert rows.tobytes() == expected, (block_size, threads, chunk)
 
 
+LONG_CASES = [
+    (16, 9, 3, 64, None, None),
+    (24, 4, 1, 32, 700, None),
+    (32, 4, 1, 256, None, 20.0),
+    (16, 2, 1, 48, 300, None),
+]
+
+
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_cache_is_close_to_float32(isa: str, dtype: str) -> None:
-    kv, spec, qkv, tables = case(16, 4, 2, 32, None, None)
-    steps = [attention_step(tables, 16, [(0, 0, 200)])]
-    half = KVCacheSpec(kv.num_layers, kv.num_blocks, kv.num_kv_heads, kv.block_size, kv.head_dim, dtype)
-    exact = attend(reference(half), qkv, spec, steps)[0]
-    ours = attend(cpu(isa, kv=half), qkv, spec, steps)[0]
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", LONG_CASES)
+def test_a_long_context_shared_by_threads_gives_the_bytes_of_one_thread(
+    isa: str, dtype: str, shape: tuple[int, int, int, int, int | None, float | None]
+) -> None:
+    kv, spec, qkv, tables = case(*shape, LONG)
+    kv = replace(kv, dtype=dtype)
+    shares = [
+        [(0, 0, LONG - 9), (1, 0, 5)],
+        [(0, LONG - 9, 1)],
+        [(1, 5, 1), (0, LONG - 8, 1)],
+        [(0, LONG - 7, 6)],
+        [(0, LONG - 1, 1), (1, 6, 2)],
+    ]
+    steps = [attention_step(tables, shape[0], step, LONG) for step in shares]
+    alone = attend(cpu(isa, 1, kv=kv), qkv, spec, steps)
+    for threads, eager in ((2, False), (3, True)):
+        shared = attend(cpu(isa, threads, kv=kv), qkv, spec, steps, eager=eager)
+        assert [out.tobytes() for out in shared] == [out.tobytes() for out in alone], threads
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("block_size", [16, 40])
+def test_a_narrow_cache_equals_the_reference_of_its_type(isa: str, dtype: str, block_size: int) -> None:
+    kv, spec, qkv, tables = case(block_size, 4, 2, 32, None, None)
+    narrow = replace(kv, dtype=dtype)
+    steps = [attention_step(tables, block_size, [(0, 0, 300)])]
+    exact = attend(reference(narrow), qkv, spec, steps)[0]
+    ours = attend(cpu(isa, kv=narrow), qkv, spec, steps)[0]
     assert relative_error(ours, exact) < FLOAT_TOLERANCE
 
 
-def test_copied_blocks_hold_the_same_keys_and_values() -> None:
+@pytest.mark.parametrize("isa", ISAS)
+def test_int8_keys_and_values_are_close_to_float32(isa: str) -> None:
+    kv, spec, qkv, tables = case(16, 4, 2, 64, None, None)
+    qkv[7] = 0.0
+    qkv[8] *= np.float32(1e-38)  # too small for a scale: zeros
+    qkv[9] *= np.float32(1e6)
+    qkv[9, : spec.num_heads * spec.head_dim] = 0.0
+    steps = [attention_step(tables, 16, [(0, 0, 9)])]
+    exact = attend(reference(kv), qkv, spec, steps)[0]
+    ours = attend(cpu(isa, kv=replace(kv, dtype="int8")), qkv, spec, steps)[0]
+    assert relative_error(ours, exact) < 0.02
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_infinite_key_or_value_shows_in_rows_that_see_it_and_in_no_other(isa: str, dtype: str) -> None:
+    kv, spec, qkv, tables = case(16, 4, 2, 32, 20, None)
+    tiny = qkv * np.float32(1e-30)
+    overflowing = tiny.copy()
+    overflowing[40, spec.num_heads * spec.head_dim :] = np.float32(1e15)
+    steps = [attention_step(tables, 16, [(0, 0, 100)])]
+    backend = cpu(isa, 2, kv=replace(kv, dtype=dtype))
+    clean = attend(backend, tiny, spec, steps, factor=1e30)[0]
+    spoilt = attend(backend, overflowing, spec, steps, factor=1e30)[0]
+    sees = np.zeros(100, bool)
+    sees[40:60] = True
+    assert (~np.isfinite(spoilt[sees])).any(axis=1).all()
+    assert spoilt[~sees].tobytes() == clean[~sees].tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_copied_blocks_hold_the_same_keys_and_values(dtype: str) -> None:
     kv, spec, qkv, tables = case(16, 4, 2, 32, None, None)
-    backend = cpu(kv=kv)
-    first = attend(backend, qkv, spec, [attention_step(tables, 16, [(0, 0, 64), (1, 0, 1)])])[0]
     moved = tables.copy()
     moved[0, :4] = tables[1, 5:9]
-    backend.copy_blocks(list(zip(tables[0, :4].tolist(), moved[0, :4].tolist(), strict=True)))
-    last = attend(backend, qkv, spec, [attention_step(moved, 16, [(0, 63, 1)])])[0]
-    assert last[0].tobytes() == first[63].tobytes()
+    for backend in (cpu(kv=replace(kv, dtype=dtype)), reference(replace(kv, dtype=dtype))):
+        first = attend(backend, qkv, spec, [attention_step(tables, 16, [(0, 0, 64), (1, 0, 1)])])[0]
+        backend.copy_blocks(list(zip(tables[0, :4].tolist(), moved[0, :4].tolist(), strict=True)))
+        last = attend(backend, qkv, spec, [attention_step(moved, 16, [(0, 63, 1)])])[0]
+        assert last[0].tobytes() == first[63].tobytes()

@@ -83,14 +83,17 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class KVCacheSpec:
-    """Shape of the KV cache: num_layers pairs of [num_blocks, num_kv_heads, block_size, head_dim] in dtype."""
+    """Shape of the KV cache: num_layers pairs of [num_blocks, num_kv_heads, block_size, head_dim] in dtype.
+
+    int8 adds a float32 scale to each key and each value of a head, max|x| / 127; codes are rounded to nearest even.
+    """
 
     num_layers: int
     num_blocks: int
     num_kv_heads: int
     block_size: int
     head_dim: int
-    dtype: str  # "float32", "float16" or "bfloat16"
+    dtype: str  # "float32", "float16", "bfloat16" or "int8"
 
 
 @dataclass(slots=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from octavo.config.model import ModelConfig
 from octavo.errors import ConfigError
 
-KV_DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+KV_DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+KV_SCALE_BYTES = {"int8": 4}
+"""What a key or a value of one head takes besides its elements."""
 
 
 def resolve_kv_dtype(kv_cache_dtype: str) -> str:
@@ -18,6 +20,7 @@ def resolve_kv_dtype(kv_cache_dtype: str) -> str:
 
 
 def kv_block_bytes(model: ModelConfig, block_size: int, kv_dtype: str) -> int:
-    """Bytes of one KV block over all layers, keys and values together. Raises: as resolve_kv_dtype."""
-    values_per_token = 2 * model.num_layers * model.num_kv_heads * model.head_dim
-    return values_per_token * block_size * KV_DTYPE_BYTES[resolve_kv_dtype(kv_dtype)]
+    """Bytes of one KV block over all layers, keys, values and their scales together. Raises: as resolve_kv_dtype."""
+    dtype = resolve_kv_dtype(kv_dtype)
+    vector_bytes = model.head_dim * KV_DTYPE_BYTES[dtype] + KV_SCALE_BYTES.get(dtype, 0)
+    return 2 * model.num_layers * model.num_kv_heads * block_size * vector_bytes

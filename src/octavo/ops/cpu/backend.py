@@ -13,7 +13,12 @@ from octavo.ops.cpu.packing import Packer
 from octavo.ops.cpu.parameters import CpuParameters
 from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, Program, SampleResult, SampleRows, StepInputs
 
-_KV_KINDS = {"float32": _native.KvKind.f32, "float16": _native.KvKind.f16, "bfloat16": _native.KvKind.bf16}
+_KV_KINDS = {
+    "float32": _native.KvKind.f32,
+    "float16": _native.KvKind.f16,
+    "bfloat16": _native.KvKind.bf16,
+    "int8": _native.KvKind.i8,
+}
 
 
 class CpuBackend:

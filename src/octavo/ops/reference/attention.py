@@ -12,11 +12,20 @@ from octavo.errors import ConfigError
 from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.activation import softcap
 
-_DTYPES: dict[str, DTypeLike] = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
+_DTYPES: dict[str, DTypeLike] = {
+    "float32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "int8": np.int8,
+}
+_TINY = np.float32(1e-36)  # below it 127 / max|x| could overflow; such a vector counts as zeros
 
 
 class KVCache:
-    """Keys and values, [num_layers, num_blocks, num_kv_heads, block_size, head_dim] each, in the dtype of the spec."""
+    """Keys and values, [num_layers, num_blocks, num_kv_heads, block_size, head_dim] each, in the dtype of the spec.
+
+    int8 has float32 scales besides, one for each key and each value: the same shape without head_dim.
+    """
 
     def __init__(self, spec: KVCacheSpec) -> None:
         shape = (spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim)
@@ -24,6 +33,9 @@ class KVCache:
         try:
             self._keys: NDArray[np.generic] = np.zeros(shape, _DTYPES[spec.dtype])
             self._values: NDArray[np.generic] = np.zeros(shape, _DTYPES[spec.dtype])
+            scales = shape[:-1] if spec.dtype == "int8" else (spec.num_layers, spec.num_blocks, 0)
+            self._key_scales = np.zeros(scales, np.float32)
+            self._value_scales = np.zeros(scales, np.float32)
         except MemoryError:
             raise ConfigError(
                 f"the KV cache of {spec.num_blocks} blocks does not fit into memory; lower kv_cache_memory",
@@ -34,6 +46,10 @@ class KVCache:
         """Store k, v [rows, num_kv_heads * head_dim], rounded to the cache's dtype, at the step's slots."""
         blocks, offsets = np.divmod(inputs.slot_mapping, self.spec.block_size)
         shape = (k.shape[0], self.spec.num_kv_heads, self.spec.head_dim)
+        if self.spec.dtype == "int8":
+            for x, codes, scales in ((k, self._keys, self._key_scales), (v, self._values, self._value_scales)):
+                codes[layer, blocks, :, offsets], scales[layer, blocks, :, offsets] = quantise_vectors(x.reshape(shape))
+            return
         with np.errstate(over="ignore"):  # float16 turns what exceeds 65504 into infinity, as hardware does
             self._keys[layer, blocks, :, offsets] = k.reshape(shape).astype(self._keys.dtype)
             self._values[layer, blocks, :, offsets] = v.reshape(shape).astype(self._values.dtype)
@@ -41,8 +57,8 @@ class KVCache:
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks (source, destination) in every layer, in the order given."""
         for source, destination in pairs:
-            self._keys[:, destination] = self._keys[:, source]
-            self._values[:, destination] = self._values[:, source]
+            for array in (self._keys, self._values, self._key_scales, self._value_scales):
+                array[:, destination] = array[:, source]
 
     def attend(self, q: F32, inputs: StepInputs, spec: AttentionSpec) -> F32:
         """Causal attention of q [rows, num_heads * head_dim] over each sequence's blocks -> same shape.
@@ -64,10 +80,32 @@ class KVCache:
     def _gather(self, inputs: StepInputs, index: int, length: int, layer: int) -> tuple[F32, F32]:
         """Keys and values of one sequence's first `length` positions, float32 [num_kv_heads, length, head_dim]."""
         table = inputs.block_tables[index, : -(-length // self.spec.block_size)]
-        shape = (self.spec.num_kv_heads, -1, self.spec.head_dim)
-        keys = self._keys[layer, table].swapaxes(0, 1).astype(np.float32).reshape(shape)
-        values = self._values[layer, table].swapaxes(0, 1).astype(np.float32).reshape(shape)
+        keys = self._read(self._keys[layer, table], self._key_scales[layer, table])
+        values = self._read(self._values[layer, table], self._value_scales[layer, table])
         return keys[:, :length], values[:, :length]
+
+    def _read(self, blocks: NDArray[np.generic], scales: F32) -> F32:
+        """blocks [n, num_kv_heads, block_size, head_dim] -> float32 [num_kv_heads, n * block_size, head_dim]."""
+        wide = blocks.astype(np.float32)
+        if self.spec.dtype == "int8":
+            wide *= scales[..., None]
+        by_head: F32 = wide.swapaxes(0, 1).reshape(self.spec.num_kv_heads, -1, self.spec.head_dim)
+        return by_head
+
+
+def quantise_vectors(x: F32) -> tuple[NDArray[np.int8], F32]:
+    """int8 codes and float32 scales of vectors x [..., n]: x = scale * code, scale = max|x| / 127.
+
+    A vector with a NaN or an infinity has the scale NaN, so that it shows in whatever reads it.
+    """
+    finite = np.isfinite(x).all(axis=-1, keepdims=True)
+    tame: F32 = np.where(finite, x, np.float32(0))
+    largest = np.abs(tame).max(axis=-1, keepdims=True)
+    live = largest >= _TINY
+    inverse = np.divide(np.float32(127), largest, out=np.zeros_like(largest), where=live)
+    codes = np.rint(tame * inverse).clip(-127, 127).astype(np.int8)
+    scales: F32 = np.where(finite, np.where(live, largest / np.float32(127), np.float32(0)), np.float32(np.nan))
+    return codes, scales[..., 0]
 
 
 def _attend_row(q: F32, keys: F32, values: F32, spec: AttentionSpec) -> F32:

@@ -1,0 +1,1 @@
+"""One comparison per file; each gives a `Comparison` to print and to store."""
