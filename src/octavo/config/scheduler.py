@@ -21,4 +21,10 @@ class SchedulerConfig:
         high=2**24,
     )
     scheduler_policy: str = option("fcfs", "Order of the waiting queue.", choices=("fcfs",))
+    preemption_mode: str = option(
+        "auto",
+        "What becomes of the KV blocks of a sequence that has to give way: moved to the swap space and back (swap), computed "
+        "again (recompute), or whichever costs less by what was measured (auto).",
+        choices=("auto", "recompute", "swap"),
+    )
     max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)

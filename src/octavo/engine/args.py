@@ -31,11 +31,15 @@ class EngineArgs:
     kv_cache_dtype: str = "auto"
     enable_prefix_caching: bool = True
     num_gpu_blocks_override: int | None = None
+    swap_space: float | None = None
+    swap_path: str | None = None
+    num_swap_blocks_override: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
     chunked_prefill_size: int = 256
     max_model_len: int | None = None
     scheduler_policy: str = "fcfs"
+    preemption_mode: str = "auto"
     max_num_queued_requests: int = 2048
     device: str = "cpu"
     num_threads: int | None = None

@@ -16,6 +16,7 @@ from octavo.loader.checkpoint import Checkpoint, open_checkpoint
 from octavo.loader.dummy import DummyTensors
 from octavo.loader.parameters import parameter_shapes
 from octavo.scheduler.policies.registry import make_policy
+from octavo.scheduler.preemption import Preemption
 from octavo.scheduler.scheduler import Scheduler
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.worker import Worker
@@ -36,18 +37,25 @@ def build_core(config: EngineConfig) -> BuiltCore:
     checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
-    core = assemble_core(resolved.config, worker, checkpoint.weights_version)
+    core = assemble_core(resolved.config, worker, checkpoint.weights_version, worker.swap_block_s)
     return BuiltCore(core, resolved, checkpoint.weights_version, resolved.describe(worker.backend.describe()))
 
 
-def assemble_core(config: EngineConfig, worker: StepWorker, weights_version: bytes) -> EngineCore:
-    """Scheduler and KV cache around a worker; `config` is resolved."""
+def assemble_core(
+    config: EngineConfig, worker: StepWorker, weights_version: bytes, swap_block_s: float | None = None
+) -> EngineCore:
+    """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
     assert cache.num_gpu_blocks_override is not None
     kv_cache = KVCacheManager(
-        cache.num_gpu_blocks_override, cache.block_size, cache.enable_prefix_caching, weights_version.hex()
+        cache.num_gpu_blocks_override,
+        cache.block_size,
+        cache.enable_prefix_caching,
+        weights_version.hex(),
+        cache.num_swap_blocks_override or 0,
     )
-    scheduler = Scheduler(config.scheduler, kv_cache, make_policy(config.scheduler.scheduler_policy))
+    preemption = Preemption(config.scheduler.preemption_mode, swap_block_s)
+    scheduler = Scheduler(config.scheduler, kv_cache, make_policy(config.scheduler.scheduler_policy), preemption)
     return EngineCore(scheduler, kv_cache, worker)
 
 

@@ -183,8 +183,12 @@ class KVCacheManager:
     def free(self, seq_id: int) -> None:
         """Give back all a sequence has; nothing happens if it has nothing. Cached blocks stay hits until they are reused."""
         self._chains.pop(seq_id, None)
-        self._release_held(seq_id)
         self._forget_kept(seq_id)
+        self.free_table(seq_id)
+
+    def free_table(self, seq_id: int) -> None:
+        """Give back the block table of a sequence that will be matched again, if it has one."""
+        self._release_held(seq_id)
         table = self._tables.pop(seq_id, None)
         if table is not None:
             self._release_all(table.block_ids)
@@ -196,7 +200,7 @@ class KVCacheManager:
         Returns whether they will be moved: False when there are not enough slots for all of them.
         """
         seq_id = sequence.seq_id
-        table = self._tables.pop(seq_id)
+        table = self._tables[seq_id]
         # A copy that this step was to make will not be made now.
         sources = {copy: source for source, copy in self._held.get(seq_id, ())}
         num_blocks = blocks_for(sequence.num_computed, self.block_size)
@@ -204,8 +208,7 @@ class KVCacheManager:
         to_swap = to_swap and self._swap.has_room_for(places)
         if places:
             self._swap.keep(seq_id, places, sequence.num_computed, to_swap)
-        self._release_held(seq_id)
-        self._release_all(table.block_ids)
+        self.free_table(seq_id)
         return to_swap
 
     def promise(self, sequence: Sequence, match: PrefixMatch) -> None:
@@ -222,17 +225,17 @@ class KVCacheManager:
         """(out, in): this step's (block, slot) pairs to the swap space and back. All moves out come first."""
         return self._swap.moves_out, self._swap.moves_in
 
-    def moves_failed(self, lost_slots: Iterable[int], lost_blocks: Iterable[int]) -> None:
-        """Moves of this step that brought nothing to these slots and blocks; before `end_step`. The caller takes the blocks
-        from those that run with them."""
+    def end_step(self, lost_slots: Iterable[int] = (), lost_blocks: Iterable[int] = ()) -> None:
+        """The step's moves and block copies have been made, or will never be.
+
+        lost_slots, lost_blocks  those that this step's moves should have filled, and did not; the caller takes such blocks from
+                                 the sequences that run with them
+        """
         for slot in lost_slots:
             self._swap.lose(~slot)
         for block_id in lost_blocks:
-            self._swap.lose(block_id)
+            self._swap.lose_move_in(block_id)
             self._cache.evict(block_id)
-
-    def end_step(self) -> None:
-        """The step's moves and block copies have been made, or will never be."""
         self._swap.end_step()
         for seq_id in list(self._held):
             self._release_held(seq_id)

@@ -2,8 +2,8 @@
 
 A preempted sequence gives all its blocks back, but the swap space remembers which of them hold its tokens. Nothing is copied
 yet: only when such a block is about to be granted to another sequence, its content moves to a slot of the swap space first, or
-is forgotten if the sequence is to be recomputed. Blocks are reused from the end of a sequence, so a short shortage costs it only
-its tail, and what nobody needed in the meantime is simply taken back.
+is forgotten if the sequence is to be recomputed. Blocks are reused from the end of a sequence, so a short shortage costs it
+only its tail, and what nobody needed in the meantime is simply taken back.
 
 A place is where the content of one block of tokens lies: block id b >= 0 on the device, or slot s, written as ~s (below 0).
 """
@@ -170,6 +170,13 @@ class SwapSpace:
             self._disown(seq_id, lost, kept.to_swap)
         if place < 0:
             self._cache.evict(~place)
+
+    def lose_move_in(self, block_id: int) -> None:
+        """The block could not be filled in this step; its slot is not to be found again either, or it would fail for ever."""
+        self.lose(block_id)
+        for target, slot in self.moves_in:
+            if target == block_id:
+                self.lose(~slot)
 
     def end_step(self) -> None:
         """The moves of the step have been made, or will never be."""

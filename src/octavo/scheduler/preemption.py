@@ -17,6 +17,8 @@ from octavo.step import StepPlan, SwapReport
 
 _DECAY = 0.98
 """Weight of the past per observation: about the last 50 steps, or moves, count."""
+NO_MOVES = SwapReport()
+"""Stands for the report of a step without moves; never modified."""
 PAUSE_S = 60.0
 """After a failed move nothing new is sent to the swap space for so long: a full disk rarely empties within a step."""
 
@@ -114,12 +116,11 @@ class Preemption:
         """Seconds that a token to be computed adds to a step; None before any step."""
         return self._step_cost.token_s
 
-    def observe(self, plan: StepPlan, report: SwapReport | None, step_s: float, now: float) -> None:
+    def observe(self, plan: StepPlan, report: SwapReport, step_s: float, now: float) -> None:
         """A step was settled: learn from what it took."""
-        if report is None:
-            self._observe_step(plan, step_s)
-            return
-        self._observe_step(plan, step_s - report.out_s - report.in_s)
+        compute_s = step_s - report.out_s - report.in_s
+        if plan.sequences and compute_s > 0.0:
+            self._step_cost.observe(plan.num_tokens, compute_s)
         self.out_bytes += report.out_bytes
         self.in_bytes += report.in_bytes
         if report.lost_slots or report.lost_blocks:
@@ -130,7 +131,3 @@ class Preemption:
             self._out.observe(len(plan.swap_out), report.out_s)
         if plan.swap_in:
             self._in.observe(len(plan.swap_in), report.in_s)
-
-    def _observe_step(self, plan: StepPlan, seconds: float) -> None:
-        if plan.sequences and seconds > 0.0:
-            self._step_cost.observe(plan.num_tokens, seconds)

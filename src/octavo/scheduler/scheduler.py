@@ -20,6 +20,7 @@ from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
 from octavo.scheduler.budget import StepBudget, wants_prompt_logprobs
 from octavo.scheduler.draft import StepDraft, new_sequence
 from octavo.scheduler.policies.interface import Policy
+from octavo.scheduler.preemption import NO_MOVES, Preemption
 from octavo.scheduler.queues import WaitingQueue
 from octavo.scheduler.stats import SchedulerStats
 from octavo.scheduler.update import SequenceUpdate, append_token, report_prompt_logprobs, update_of
@@ -34,12 +35,15 @@ class Scheduler:
     tokens, so that every running decode advances in every step and the first prefill does too.
 
     Blocks: a running sequence that finds no free block has the policy's victim preempted: its blocks are freed, it keeps its
-    tokens, waits again and is computed again. To keep that rare, a waiting sequence is admitted only if its blocks, up to the
-    first token it generates, fit beside those that all running sequences still need for the tokens they have and one more each.
-    With nothing running it is always admitted: max_model_len fits the pool, which the constructor checks.
+    tokens, waits again, and what became of its blocks meanwhile is swapped in or computed again (see preemption.py). To keep
+    that rare, a waiting sequence is admitted only if its blocks, up to the first token it generates, fit beside those that all
+    running sequences still need for the tokens they have and one more each. With nothing running it is always admitted:
+    max_model_len fits the pool, which the constructor checks.
     """
 
-    def __init__(self, config: SchedulerConfig, manager: KVCacheManager, policy: Policy) -> None:
+    def __init__(
+        self, config: SchedulerConfig, manager: KVCacheManager, policy: Policy, preemption: Preemption | None = None
+    ) -> None:
         """Raises ConfigError when max_model_len is not resolved or the pool cannot hold one sequence of that length."""
         if config.max_model_len is None:
             raise ConfigError("max_model_len must be resolved before a scheduler is made", param="max_model_len")
@@ -56,6 +60,7 @@ class Scheduler:
         self._chunk_size = config.chunked_prefill_size
         self._manager = manager
         self._policy = policy
+        self._preemption = preemption or Preemption(config.preemption_mode)
         self._sequences: dict[int, Sequence] = {}
         """All that have not ended; each is either running or waiting."""
         self._running: dict[int, Sequence] = {}
@@ -96,6 +101,7 @@ class Scheduler:
             num_preemptions=self._num_preemptions,
             step_s=self._step_s,
             cache=self._manager.stats(),
+            preemption=self._preemption,
         )
 
     def add(self, sequence: Sequence) -> None:
@@ -140,24 +146,27 @@ class Scheduler:
         """
         assert self._plan is None, "the step in flight must be settled first"
         draft = StepDraft(StepBudget(self._max_tokens, self._chunk_size))
+        self._scheduled_s = now
         num_preemptions = self._num_preemptions
         self._continue_running(draft)
         if self._num_preemptions == num_preemptions:
             self._admit_waiting(draft, now)
-        if not draft.shares and not self._ended:
+        moves = self._manager.moves()
+        if not draft.shares and not self._ended and not moves[0]:
             return None
         self._num_steps += 1
         self._num_scheduled_tokens += self._max_tokens - draft.budget.tokens
-        self._scheduled_s = now
-        self._plan = draft.finish(self._num_steps, self._removed)
+        self._plan = draft.finish(self._num_steps, self._removed, moves)
         self._removed = []
         return self._plan
 
     def settle(self, plan: StepPlan, result: StepResult, now: float) -> list[SequenceUpdate]:
         """Take in what the step in flight produced: progress, tokens, ends. Sequences without news have no update."""
         assert plan is self._plan and result.step_id == plan.step_id, f"step {result.step_id} is not the step in flight"
-        self._close_step()
+        report = result.swap or NO_MOVES
+        self._close_step(report.lost_slots, report.lost_blocks)
         self._step_s = now - self._scheduled_s
+        self._preemption.observe(plan, report, self._step_s, now)
         updates, self._ended = self._ended, []
         sampled = {token.seq_id: token for token in result.sampled}
         prompt_logprobs = {entry.seq_id: entry for entry in result.prompt_logprobs}
@@ -165,6 +174,9 @@ class Scheduler:
             seq_id = share.seq_id
             sequence = self._running.get(seq_id)
             if sequence is None:
+                continue
+            if seq_id in report.not_run:
+                self._requeue(sequence)
                 continue
             error = result.failed.get(seq_id)
             if error is not None:
@@ -187,7 +199,7 @@ class Scheduler:
         updates, self._ended = self._ended, []
         plan = self._plan
         if plan is not None:
-            self._close_step()
+            self._close_step([slot for _, slot in plan.swap_out], [block_id for block_id, _ in plan.swap_in])
             self._removed = plan.removed + self._removed
         updates += [self._end_with_error(self._sequences[i], reason) for i in dict.fromkeys(seq_ids) if i in self._sequences]
         for share in plan.sequences if plan is not None else ():
@@ -258,6 +270,7 @@ class Scheduler:
                 index += 1
                 continue
             if self._running and manager.cost(match, first, sequence.num_tokens + 1) + reserved > manager.num_free:
+                manager.promise(sequence, match)
                 return
             waiting.pop(index)
             self._admit(sequence, match, first, num_new, draft, now)
@@ -312,6 +325,7 @@ class Scheduler:
                 return None
             victim = self._policy.victim(self._running.values())
             draft.withdraw(victim)
+            self._preemption.preempt(victim, self._manager, self._scheduled_s)
             self._requeue(victim)
             if victim is sequence:
                 return None
@@ -343,17 +357,17 @@ class Scheduler:
             update.stop_token_id = sequence.stop_token_id
         return update
 
-    def _close_step(self) -> None:
+    def _close_step(self, lost_slots: Iterable[int], lost_blocks: Iterable[int]) -> None:
         self._plan = None
-        self._manager.end_step()
+        self._manager.end_step(lost_slots, lost_blocks)
         for seq_id in self._orphans:
             self._manager.free(seq_id)
         self._orphans = []
 
     def _requeue(self, sequence: Sequence) -> None:
-        """Preempt: free its blocks and let it wait at the place its policy key gives it; its tokens stay as they are."""
+        """Let it wait at the place its policy key gives it; its tokens stay as they are. Blocks it still has are freed."""
         del self._running[sequence.seq_id]
-        self._manager.free(sequence.seq_id)
+        self._manager.free_table(sequence.seq_id)
         self._forget_on_worker(sequence.seq_id)
         sequence.state = SequenceState.PREEMPTED
         sequence.num_computed = 0

@@ -29,6 +29,12 @@ MECHANISMS = (
     "cache hits",
     "forks",
     "finished after preemption",
+    "moves out",
+    "moves in",
+    "swapped without loss",
+    "lost slots",
+    "lost blocks",
+    "kept blocks taken back",
 )
 
 
@@ -55,8 +61,23 @@ class Histories(RuleBasedStateMachine):
         max_num_batched_tokens=st.integers(1, 24),
         chunk=st.integers(1, 12),
         caching=st.booleans(),
+        num_swap_blocks=st.sampled_from([0, 1, 3, 8, 20, 20]),
+        mode=st.sampled_from(["auto", "swap", "swap", "recompute"]),
+        bad_slots=st.sampled_from([set(), set(), {0, 2, 5}]),
+        unreadable=st.sampled_from([set(), set(), {0, 1, 3, 6}]),
     )
-    def build(self, num_blocks: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int, caching: bool) -> None:
+    def build(
+        self,
+        num_blocks: int,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        chunk: int,
+        caching: bool,
+        num_swap_blocks: int,
+        mode: str,
+        bad_slots: set[int],
+        unreadable: set[int],
+    ) -> None:
         self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
         self.rig = Rig(
             num_blocks,
@@ -66,7 +87,10 @@ class Histories(RuleBasedStateMachine):
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunk,
+            num_swap_blocks=num_swap_blocks,
+            preemption_mode=mode,
         )
+        self.rig.worker.bad_slots, self.rig.worker.unreadable = bad_slots, unreadable
         self.sequences: dict[int, Sequence] = {}
         self.ends: Counter[int] = Counter()
         self.faulty: set[int] = set()
@@ -112,6 +136,12 @@ class Histories(RuleBasedStateMachine):
         self.plan = plan
         self.seen["preemptions"] += self.rig.scheduler.stats().num_preemptions - before.num_preemptions
         self.seen["copies"] += len(plan.block_copies)
+        self.seen["moves out"] += len(plan.swap_out)
+        self.seen["moves in"] += len(plan.swap_in)
+        self.seen["kept blocks taken back"] += sum(
+            share.num_computed > 0 and share.new is not None and not plan.swap_in and not self.rig.manager.enable_prefix_caching
+            for share in plan.sequences
+        )
         self.seen["chunks"] += sum(not share.needs_sample for share in plan.sequences)
 
     @precondition(lambda self: self.plan is not None)
@@ -119,6 +149,9 @@ class Histories(RuleBasedStateMachine):
     def settle(self) -> None:
         assert self.plan is not None
         self._take(self.rig.settle(self.plan))
+        worker = self.rig.worker
+        if not worker.bad_slots and not worker.unreadable and worker.num_moves_in:
+            self.seen["swapped without loss"] += 1
         self.plan = None
 
     @rule()
@@ -165,6 +198,9 @@ class Histories(RuleBasedStateMachine):
             steps += 1
             assert steps < 3000, "the engine makes no progress"
         assert self.rig.manager.num_free == self.rig.manager.num_blocks, "blocks have leaked"
+        assert self.rig.manager.stats().num_swapped == 0, "slots have leaked"
+        self.seen["lost slots"] += bool(self.rig.worker.num_lost_slots)
+        self.seen["lost blocks"] += bool(self.rig.worker.num_lost_blocks)
         for seq_id, sequence in self.sequences.items():
             assert self.ends[seq_id] == 1, f"sequence {seq_id} ended {self.ends[seq_id]} times"
             expected = tokens_alone(sequence, self.max_model_len)
@@ -200,7 +236,7 @@ def test_every_history_keeps_the_books_and_the_tokens() -> None:
     Histories.seen = Counter()
     run_state_machine_as_test(
         Histories,
-        settings=settings(max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )
     for mechanism in MECHANISMS:
         assert Histories.seen[mechanism] > 0, f"{mechanism} never happened: {Histories.seen}"
