@@ -36,7 +36,11 @@ oracle: $(STAMPS)/install
 	$(PYTHON) -m venv .venv-oracle
 	.venv-oracle/bin/python -m pip install --quiet torch==2.13.0
 	.venv-oracle/bin/python -m pip install --quiet -r tests/golden/requirements.txt
-	.venv-oracle/bin/python tests/golden/make_all.py
+	smollm2=$$($(BIN)/octavo pull) && gemma3=$$($(BIN)/octavo pull gemma3-270m) && export PYTHONPATH=tests && \
+	.venv-oracle/bin/python tests/golden/text/make_golden.py $$smollm2 $$gemma3 && \
+	.venv-oracle/bin/python tests/golden/models/make_golden.py tiny && \
+	.venv-oracle/bin/python tests/golden/models/make_golden.py smollm2 $$smollm2 && \
+	.venv-oracle/bin/python tests/golden/models/make_golden.py gemma3 $$gemma3
 
 clean:
 	rm -rf $(VENV) .venv-oracle build $(STAMPS)

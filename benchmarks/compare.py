@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from comparison import llama_bench, openvino
@@ -46,7 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
         mode.add_argument(
             "--concurrency", type=int, nargs="+", default=list(levels), help=f"requests at once (default {levels})"
         )
-        mode.add_argument("--per-client", type=int, default=2, help="requests per round and concurrency (default 2)")
+        mode.add_argument("--per-client", type=int, default=2, help="requests per round, for each at once (default 2)")
         mode.add_argument("--input-len", type=int, default=230, help="mean prompt tokens (default 230)")
         mode.add_argument("--output-len", type=int, default=64, help="mean output tokens (default 64)")
         mode.add_argument("--spread", type=float, default=0.5, help="lengths vary by this share of the mean (default 0.5)")
@@ -64,21 +65,25 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_mode(values: argparse.Namespace, settings: Settings) -> list[Comparison]:
+def run_mode(values: argparse.Namespace, settings: Settings) -> Iterator[Comparison]:
+    """The comparisons of a mode, each as soon as it is done. Raises ConfigError naming an option."""
     if values.mode in ("prefill-decode", "long"):
         if min(values.prefill, values.decode, values.depth) < 0 or not values.prefill + values.decode:
             raise ConfigError("--prefill, --decode and --depth must not be negative, and one of the first two is needed")
-        return [engine.compare(settings, Shape(values.prefill, values.decode, values.depth))]
+        yield engine.compare(settings, Shape(values.prefill, values.decode, values.depth))
+        return
     if values.mode == "startup":
-        return [startup.compare(settings, Capacity(values.sequences, values.tokens))]
+        yield startup.compare(settings, Capacity(values.sequences, values.tokens))
+        return
     if min(values.concurrency) < 1 or min(values.per_client, values.input_len, values.output_len) < 1:
         raise ConfigError("--concurrency, --per-client, --input-len and --output-len must be at least 1")
     if not 0 <= values.spread < 1:
         raise ConfigError(f"--spread {values.spread}: must be from 0 to below 1")
     shape = LoadShape(values.input_len, values.output_len, values.spread, values.text_file)
     if values.mode == "batch":
-        return [batch.compare(settings, shape, size) for size in values.concurrency]
-    return serve.compare(settings, shape, values.concurrency, values.per_client)
+        yield from (batch.compare(settings, shape, size, values.per_client) for size in values.concurrency)
+        return
+    yield from serve.compare(settings, shape, values.concurrency, values.per_client)
 
 
 def versions(settings: Settings) -> dict[str, str]:
@@ -118,12 +123,14 @@ def compare(values: argparse.Namespace) -> int:
             raise ConfigError("--plot needs --json, so that the picture can be drawn again")
     settings = read_settings(values)
     facts = gather(this_command()) | {"peers": versions(settings)}
-    comparisons = run_mode(values, settings)
-    for comparison in comparisons:
-        print(comparison.table(), end="\n\n")
-    if values.json is not None:
-        own = {"mode": values.mode, "concurrency": getattr(values, "concurrency", None)}
-        write_json(values.json, facts, settings.stored() | own, comparisons)
+    own = {"mode": values.mode, "concurrency": getattr(values, "concurrency", None)}
+    comparisons: list[Comparison] = []
+    for comparison in run_mode(values, settings):
+        comparisons.append(comparison)
+        print(comparison.table(), end="\n\n", flush=True)
+        if values.json is not None:
+            # After each, so that a sweep that is interrupted keeps what it has.
+            write_json(values.json, facts, settings.stored() | own, comparisons)
     if plot is not None:
         draw(values.json, plot)
     return int(any(comparison.rounds.errors for comparison in comparisons))

@@ -17,7 +17,7 @@ def measure(settings: Settings, shape: Shape) -> dict[str, float]:
     """Tokens per second of prefill and decode, from one repetition each after llama-bench's own warm-up run."""
     assert settings.llama_bench is not None and settings.llama_model is not None
     figures: dict[str, float] = {}
-    for arguments in test_arguments(shape):
+    for arguments in bench_arguments(shape):
         command = [
             str(settings.llama_bench),
             "-m",
@@ -34,7 +34,7 @@ def measure(settings: Settings, shape: Shape) -> dict[str, float]:
     return figures
 
 
-def test_arguments(shape: Shape) -> Iterator[list[str]]:
+def bench_arguments(shape: Shape) -> Iterator[list[str]]:
     """The runs that measure a shape: a depth applies to prompts too, so decoding at a depth is a run of its own."""
     if not shape.depth:
         yield ["-p", str(shape.prefill), "-n", str(shape.decode)]

@@ -21,12 +21,12 @@ Series = dict[str, dict[str, list[tuple[int, float]]]]
 
 
 def read_series(document: dict[str, Any]) -> Series:
-    """The medians of a sweep's JSON. Raises ConfigError if the document is not a sweep."""
+    """The medians of a sweep's JSON, which may have ended early. Raises ConfigError if the document is not a sweep."""
     try:
         levels = document["settings"]["concurrency"]
         comparisons = document["comparisons"]
         series: Series = {}
-        for level, comparison in zip(levels, comparisons, strict=True):
+        for level, comparison in zip(levels, comparisons, strict=False):
             for name, medians in comparison["medians"].items():
                 for key, value in medians.items():
                     if value is not None:
@@ -62,7 +62,10 @@ def draw(sweep: Path, picture: Path) -> None:
         axis.set_xscale("log", base=2)
         levels = document["settings"]["concurrency"]
         axis.set_xticks(levels, [str(level) for level in levels])
-        axis.set_yscale("log" if key.endswith("_ms") else "linear")
+        if key.endswith("_ms"):
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
         axis.set_xlabel("requests at once")
         axis.set_title(title, fontsize=10)
         axis.grid(alpha=0.3)

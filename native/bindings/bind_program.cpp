@@ -1,5 +1,6 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <optional>
@@ -98,6 +99,12 @@ void bind_program(nb::module_& module) {
       nb::arg("query_start"), nb::arg("first_position"), nb::arg("block_tables"), nb::arg("logit_rows"),
       "Check a step's arrays; the result points into them.", nb::keep_alive<0, 3>(), nb::keep_alive<0, 4>(),
       nb::keep_alive<0, 5>(), nb::keep_alive<0, 6>(), nb::keep_alive<0, 7>(), nb::keep_alive<0, 8>(), nb::keep_alive<0, 9>());
+  nb::class_<Program::PhaseProfile>(module, "PhaseProfile", "What the phases of one label cost since profiling was switched on.")
+      .def_ro("label", &Program::PhaseProfile::label)
+      .def_ro("runs", &Program::PhaseProfile::runs)
+      .def_ro("seconds", &Program::PhaseProfile::seconds)
+      .def_ro("macs", &Program::PhaseProfile::macs)
+      .def_ro("bytes", &Program::PhaseProfile::bytes);
   nb::class_<Program>(module, "Program", "A forward pass as instructions: a tape, or run as emitted (immediate).")
       .def_static("create", &make_program, nb::arg("pool"), nb::arg("isa"), nb::arg("cache"), nb::arg("max_tokens"),
                   nb::arg("max_logits"), nb::arg("immediate"))
@@ -192,6 +199,8 @@ void bind_program(nb::module_& module) {
       .def(
           "read", [](nb::handle self, View view, int32_t rows) { return read_rows(nb::cast<Program&>(self), view, rows, self); },
           nb::arg("view"), nb::arg("rows"), "float32 [rows, view.cols], a view of the program's memory until the next step.")
+      .def("set_profiling", &Program::set_profiling, nb::arg("on"), "Start counting afresh, or stop.")
+      .def("profile", &Program::profile)
       .def_prop_ro("buffer_bytes", &Program::buffer_bytes)
       .def_prop_ro("num_phases", &Program::num_phases)
       .def_prop_ro("num_instructions", [](const Program& program) { return program.instructions().size(); });

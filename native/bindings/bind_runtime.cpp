@@ -4,6 +4,7 @@
 
 #include "bindings/arrays.h"
 #include "runtime/isa.h"
+#include "runtime/limits.h"
 #include "runtime/thread_pool.h"
 #include "tape/kv_cache.h"
 
@@ -14,6 +15,19 @@ void bind_runtime(nb::module_& module) {
   nb::class_<ThreadPool>(module, "ThreadPool", "A fixed team of compute threads.")
       .def(nb::init<int>(), nb::arg("size"))
       .def_prop_ro("size", &ThreadPool::size);
+  nb::class_<Limits>(module, "Limits", "What this machine can do at most, all threads together.")
+      .def_ro("read_bytes_per_s", &Limits::read_bytes_per_s)
+      .def_ro("fma_macs_per_s", &Limits::fma_macs_per_s)
+      .def_ro("int8_macs_per_s", &Limits::int8_macs_per_s);
+  module.def(
+      "measure_limits",
+      [](ThreadPool& pool, const std::string& isa) {
+        const KernelTable* kernels = find_table(isa);
+        require(kernels != nullptr, "this CPU cannot run the kernel variant, or it was not built");
+        nb::gil_scoped_release release;
+        return measure_limits(pool, *kernels);
+      },
+      nb::arg("pool"), nb::arg("isa"), "Measure memory and arithmetic; takes about half a second.");
   nb::enum_<KvKind>(module, "KvKind")
       .value("f32", KvKind::f32)
       .value("f16", KvKind::f16)

@@ -32,21 +32,29 @@ bool append(Linear& linear, Part part, bool finite) {
   return finite;
 }
 
+void require_storage(const FloatStorage& storage, int32_t cols) {
+  require(is_float(storage.kind), "kind must be a float kind");
+  if (!storage.codes) return;
+  require(*storage.codes == BlockFormat::q8_0 || *storage.codes == BlockFormat::q4_1, "codes must be q8_0 or q4_1");
+  require(cols % block_columns(*storage.codes) == 0, "columns must be a multiple of the block width");
+}
+
 bool append_float(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& data, const RowOrder& row_order, int32_t cols,
-                  FloatType type, WeightKind kind) {
+                  FloatType type, WeightKind kind, std::optional<BlockFormat> codes) {
   const int64_t width = type == FloatType::f32 ? 4 : 2;
   require(cols > 0 && static_cast<int64_t>(data.shape(1)) == cols * width, "row bytes do not match the columns");
-  require(is_float(kind), "kind must be a float kind");
+  require_storage({kind, codes}, cols);
   const SourceRows source = source_rows(data, row_order, cols);
   bool finite = true;
   nb::gil_scoped_release release;
-  Part part = pack_float(source, type, kind, pool, &finite);
+  Part part = pack_float(source, type, {kind, codes}, pool, &finite);
   return append(linear, std::move(part), finite);
 }
 
 bool append_blocks(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& data, const RowOrder& row_order, int32_t cols,
-                   BlockFormat format, std::optional<WeightKind> as_kind) {
-  require(!as_kind || is_float(*as_kind), "as_kind must be a float kind");
+                   BlockFormat format, std::optional<WeightKind> as_kind, std::optional<BlockFormat> codes) {
+  require(as_kind || !codes, "codes are made of values: give as_kind, too");
+  if (as_kind) require_storage({*as_kind, codes}, cols);
   const int32_t width = block_columns(format);
   require(cols > 0 && cols % width == 0, "columns must be a multiple of the block width");
   require(static_cast<int64_t>(data.shape(1)) == static_cast<int64_t>(cols / width) * block_bytes(format),
@@ -54,7 +62,7 @@ bool append_blocks(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& da
   const SourceRows source = source_rows(data, row_order, cols);
   bool finite = true;
   nb::gil_scoped_release release;
-  Part part = as_kind ? pack_blocks_as_float(source, format, *as_kind, pool, &finite)
+  Part part = as_kind ? pack_blocks_as_float(source, format, {*as_kind, codes}, pool, &finite)
                       : pack_blocks(source, format, pool, &finite);
   return append(linear, std::move(part), finite);
 }
@@ -130,10 +138,13 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro("cols", [](const Linear& linear) { return linear.cols; })
       .def_prop_ro("bytes", &Linear::bytes)
       .def("append_float", &append_float, nb::arg("pool"), nb::arg("data"), nb::arg("row_order").none(), nb::arg("cols"),
-           nb::arg("type"), nb::arg("kind"), "Append rows of float32, float16 or bfloat16; False if a value is not finite.")
+           nb::arg("type"), nb::arg("kind"), nb::arg("codes").none() = nb::none(),
+           "Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes of q8_0 or q4_1; False if a "
+           "value is not finite.")
       .def("append_blocks", &append_blocks, nb::arg("pool"), nb::arg("data"), nb::arg("row_order").none(), nb::arg("cols"),
-           nb::arg("format"), nb::arg("as_kind").none(),
-           "Append rows of GGUF blocks, kept to the bit, or widened to a float kind; False if a scale is not finite.")
+           nb::arg("format"), nb::arg("as_kind").none(), nb::arg("codes").none() = nb::none(),
+           "Append rows of GGUF blocks, kept to the bit, or widened to a float kind and held as append_float does; False if a scale "
+           "is not finite.")
       .def("append_codes", &append_codes, nb::arg("pool"), nb::arg("codes"), nb::arg("scales"), nb::arg("mins").none(),
            nb::arg("bits"), nb::arg("group"), nb::arg("zero_point"), nb::arg("scale_f16"),
            "Append unpacked codes with group scales; False if a scale is not finite.")

@@ -13,6 +13,7 @@
 #include "../kernels/kv_write.h"
 #include "../kernels/element.h"
 #include "../kernels/sample.h"
+#include "../kernels/probe.h"
 
 void gemm(const GemmArgs& args) {
   if (args.weight->kind == WeightKind::q8 || args.weight->kind == WeightKind::q4) {
@@ -25,5 +26,5 @@ void gemm(const GemmArgs& args) {
 constexpr KernelTable make_table(const char* isa) {
   return {isa,      gemm, quantise, attention, attention_tile, attention_scratch, attention_partial, attention_merge,
           rms_norm, rope, kv_write, embedding, add,            silu_mul,          gelu_mul,          softcap,
-          sample};
+          sample,   probe_fma, probe_int8};
 }

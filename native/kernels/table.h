@@ -187,6 +187,8 @@ struct KernelTable {
   void (*gelu_mul)(const ElementArgs&);
   void (*softcap)(const ElementArgs&);
   void (*sample)(const SampleArgs&);
+  double (*probe_fma)(int64_t rounds, float* sink);    // multiply-accumulates done; sink holds two floats
+  double (*probe_int8)(int64_t rounds, float* sink);
 };
 
 // One per unit in isa/; a unit that the compiler cannot build for this machine's architecture is left out by CMake.

@@ -1,5 +1,6 @@
 // Executing: phases on the thread pool. Members take tasks from a counter; which member runs a task never shows in a result.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "tape/program.h"
@@ -35,9 +36,12 @@ void Program::run_phases() {
   for (std::atomic<int32_t>& counter : counters_) counter.store(0, std::memory_order_relaxed);
   pool_->run([this](int member) {
     const size_t count = phases_.size();
+    const bool counting = member == 0 && !counts_.empty();
     for (size_t i = 0; i < count; ++i) {
+      const auto start = counting ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point();
       run_phase(phases_[i], counters_[i], member);
       if (i + 1 < count) pool_->barrier();
+      if (counting) count_phase(i, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
     }
   });
 }

@@ -1,18 +1,19 @@
 #include "tape/pack.h"
 
 #include <atomic>
-#include <cmath>
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
 #include "tape/decode.h"
 #include "tape/half.h"
+#include "tape/quantise_weights.h"
 
 namespace octavo {
 namespace {
 
 constexpr int32_t kPanelsPerTask = 4;
+constexpr int32_t kTile = 16;   // columns
 
 int32_t panels_of(int32_t rows) { return (rows + kPanel - 1) / kPanel; }
 
@@ -23,7 +24,7 @@ struct Bf16 {
   uint16_t bits;
 };
 
-bool is_finite(float value) { return std::isfinite(value); }
+bool is_finite(float value) { return (float_to_bits(value) & 0x7f800000u) != 0x7f800000u; }
 bool is_finite(F16 value) { return (value.bits & 0x7c00u) != 0x7c00u; }
 bool is_finite(Bf16 value) { return (value.bits & 0x7f80u) != 0x7f80u; }
 
@@ -55,16 +56,26 @@ void load_row(const uint8_t* row, int32_t cols, FloatType type, float* values) {
   }
 }
 
-// Sixteen rows, one after the other, into the panel order of kernels/table.h.
+// Sixteen rows [cols], `stride` values apart, into the panel order of kernels/table.h; in tiles of 16 columns, which stay in L1.
+template <class T>
+void store_panel(const T* rows, int64_t stride, int32_t cols, T* out) {
+  for (int32_t first = 0; first < cols; first += kTile) {
+    const int32_t width = std::min(kTile, cols - first);
+    for (int32_t lane = 0; lane < kPanel; ++lane) {
+      const T* row = rows + lane * stride + first;
+      T* to = out + static_cast<int64_t>(first) * kPanel + lane;
+      for (int32_t c = 0; c < width; ++c) to[c * kPanel] = row[c];
+    }
+  }
+}
+
+// A row of values as T; true when all of them are finite there.
 template <class T, class Convert>
-bool store_panel(const float* rows, int32_t cols, T* out, const Convert& convert) {
+bool convert_row(const float* values, int32_t cols, T* out, const Convert& convert) {
   bool finite = true;
   for (int32_t c = 0; c < cols; ++c) {
-    for (int32_t lane = 0; lane < kPanel; ++lane) {
-      const T value = convert(rows[static_cast<int64_t>(lane) * cols + c]);
-      finite &= is_finite(value);
-      out[static_cast<int64_t>(c) * kPanel + lane] = value;
-    }
+    out[c] = convert(values[c]);
+    finite &= is_finite(out[c]);
   }
   return finite;
 }
@@ -72,6 +83,26 @@ bool store_panel(const float* rows, int32_t cols, T* out, const Convert& convert
 const uint8_t* source_row(const SourceRows& source, int32_t row) {
   const int64_t stored = source.row_order != nullptr ? source.row_order[row] : row;
   return source.data + stored * source.row_bytes;
+}
+
+// The panels of a float part whose values are stored as T.
+template <class T, class ReadRow, class Convert>
+void pack_panels(const SourceRows& source, T* out, ThreadPool& pool, bool* finite, const ReadRow& read_row, const Convert& convert) {
+  for_panels(panels_of(source.rows), pool, finite, [&](int32_t first, int32_t last) {
+    std::vector<float> values(source.cols);
+    std::vector<T> rows(static_cast<size_t>(kPanel) * source.cols);
+    bool good = true;
+    for (int32_t panel = first; panel < last; ++panel) {
+      const int32_t lanes = std::min(kPanel, source.rows - panel * kPanel);
+      if (lanes < kPanel) std::fill(rows.begin(), rows.end(), T{});
+      for (int32_t lane = 0; lane < lanes; ++lane) {
+        read_row(source_row(source, panel * kPanel + lane), values.data());
+        good &= convert_row(values.data(), source.cols, rows.data() + static_cast<int64_t>(lane) * source.cols, convert);
+      }
+      store_panel(rows.data(), source.cols, source.cols, out + static_cast<int64_t>(panel) * kPanel * source.cols);
+    }
+    return good;
+  });
 }
 
 // A part of float kind; read_row(stored row, values [cols]) gives a row's values.
@@ -83,26 +114,15 @@ Part pack_values(const SourceRows& source, WeightKind kind, ThreadPool& pool, bo
   matrix.rows = source.rows;
   matrix.cols = source.cols;
   matrix.panels = panels_of(source.rows);
-  const int64_t panel_values = static_cast<int64_t>(kPanel) * source.cols;
-  part.data = Block(static_cast<size_t>(matrix.panels * panel_values) * (kind == WeightKind::f32 ? 4 : 2));
+  const size_t values = static_cast<size_t>(matrix.panels) * kPanel * source.cols;
+  part.data = Block(values * (kind == WeightKind::f32 ? 4 : 2));
   matrix.data = part.data.as<void>();
-  for_panels(matrix.panels, pool, finite, [&](int32_t first, int32_t last) {
-    std::vector<float> rows(panel_values);
-    bool good = true;
-    for (int32_t panel = first; panel < last; ++panel) {
-      std::fill(rows.begin(), rows.end(), 0.0f);
-      for (int32_t lane = 0; lane < std::min(kPanel, source.rows - panel * kPanel); ++lane)
-        read_row(source_row(source, panel * kPanel + lane), rows.data() + static_cast<int64_t>(lane) * source.cols);
-      const int64_t at = panel * panel_values;
-      if (kind == WeightKind::f32)
-        good &= store_panel(rows.data(), source.cols, part.data.as<float>() + at, [](float value) { return value; });
-      else if (kind == WeightKind::f16)
-        good &= store_panel(rows.data(), source.cols, part.data.as<F16>() + at, [](float value) { return F16{float_to_f16(value)}; });
-      else
-        good &= store_panel(rows.data(), source.cols, part.data.as<Bf16>() + at, [](float value) { return Bf16{float_to_bf16(value)}; });
-    }
-    return good;
-  });
+  if (kind == WeightKind::f32)
+    pack_panels(source, part.data.as<float>(), pool, finite, read_row, [](float value) { return value; });
+  else if (kind == WeightKind::f16)
+    pack_panels(source, part.data.as<F16>(), pool, finite, read_row, [](float value) { return F16{float_to_f16(value)}; });
+  else
+    pack_panels(source, part.data.as<Bf16>(), pool, finite, read_row, [](float value) { return Bf16{float_to_bf16(value)}; });
   return part;
 }
 
@@ -167,23 +187,66 @@ bool store_row(const PackedMatrix& matrix, int32_t row, const uint8_t* codes, co
   return finite;
 }
 
-}  // namespace
-
-Part pack_float(const SourceRows& source, FloatType type, WeightKind kind, ThreadPool& pool, bool* finite) {
-  return pack_values(source, kind, pool, finite,
-                     [&](const uint8_t* row, float* values) { load_row(row, source.cols, type, values); });
+// scale * (code - zero_point) + min of one group, two roundings; without a min nothing is added (0 would turn -0 into 0).
+void widen_group(const uint8_t* codes, const CodeLayout& layout, float scale, float min, float* values) {
+  for (int32_t i = 0; i < layout.group; ++i) values[i] = scale * static_cast<float>(codes[i] - layout.zero_point);
+  if (!layout.has_min) return;
+  for (int32_t i = 0; i < layout.group; ++i) values[i] += min;
 }
 
-Part pack_blocks_as_float(const SourceRows& source, BlockFormat format, WeightKind kind, ThreadPool& pool, bool* finite) {
+// Values as `kind` holds them, widened again; true when all of them are finite.
+bool round_row(WeightKind kind, int32_t cols, float* values) {
+  if (kind == WeightKind::f16)
+    return convert_row(values, cols, values, [](float value) { return f16_to_float(float_to_f16(value)); });
+  if (kind == WeightKind::bf16)
+    return convert_row(values, cols, values, [](float value) { return bf16_to_float(float_to_bf16(value)); });
+  return convert_row(values, cols, values, [](float value) { return value; });
+}
+
+// A part of codes made of float rows; read_row as for pack_values.
+template <class ReadRow>
+Part pack_rounded(const SourceRows& source, WeightKind kind, BlockFormat format, ThreadPool& pool, bool* finite,
+                  const ReadRow& read_row) {
   const CodeLayout layout = layout_of(format);
-  return pack_values(source, kind, pool, finite, [&](const uint8_t* row, float* values) {
+  Part part = make_code_part(source.rows, source.cols, layout);
+  for_panels(part.matrix.panels, pool, finite, [&](int32_t first, int32_t last) {
+    std::vector<float> values(source.cols), scales(source.cols / layout.group), mins(source.cols / layout.group);
+    std::vector<uint8_t> codes(source.cols);
+    bool good = true;
+    for (int32_t row = first * kPanel; row < std::min(last * kPanel, source.rows); ++row) {
+      read_row(source_row(source, row), values.data());
+      good &= round_row(kind, source.cols, values.data());
+      if (format == BlockFormat::q8_0) quantise_row_q8_0(values.data(), source.cols, codes.data(), scales.data());
+      else quantise_row_q4_1(values.data(), source.cols, codes.data(), scales.data(), mins.data());
+      good &= store_row(part.matrix, row, codes.data(), scales.data(), mins.data());
+    }
+    return good;
+  });
+  return part;
+}
+
+template <class ReadRow>
+Part pack_rows(const SourceRows& source, const FloatStorage& storage, ThreadPool& pool, bool* finite, const ReadRow& read_row) {
+  if (storage.codes) return pack_rounded(source, storage.kind, *storage.codes, pool, finite, read_row);
+  return pack_values(source, storage.kind, pool, finite, read_row);
+}
+
+}  // namespace
+
+Part pack_float(const SourceRows& source, FloatType type, const FloatStorage& storage, ThreadPool& pool, bool* finite) {
+  return pack_rows(source, storage, pool, finite,
+                   [&](const uint8_t* row, float* values) { load_row(row, source.cols, type, values); });
+}
+
+Part pack_blocks_as_float(const SourceRows& source, BlockFormat format, const FloatStorage& storage, ThreadPool& pool,
+                          bool* finite) {
+  const CodeLayout layout = layout_of(format);
+  return pack_rows(source, storage, pool, finite, [&](const uint8_t* row, float* values) {
     std::vector<uint8_t> codes(source.cols);
     std::vector<float> scales(source.cols / layout.group), mins(source.cols / layout.group);
     decode_row(format, row, source.cols, codes.data(), scales.data(), mins.data());
-    for (int32_t c = 0; c < source.cols; ++c) {
-      values[c] = scales[c / layout.group] * static_cast<float>(codes[c] - layout.zero_point);
-      if (layout.has_min) values[c] += mins[c / layout.group];
-    }
+    for (int32_t g = 0; g < source.cols / layout.group; ++g)
+      widen_group(codes.data() + g * layout.group, layout, scales[g], layout.has_min ? mins[g] : 0.0f, values + g * layout.group);
   });
 }
 

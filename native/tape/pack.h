@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "runtime/thread_pool.h"
 #include "tape/weights.h"
@@ -32,10 +33,17 @@ struct CodeRows {
   bool scale_f16;
 };
 
+// How float values are held: rounded to `kind`; then, if `codes` is set, as the codes of a block format, q8_0 or q4_1.
+struct FloatStorage {
+  WeightKind kind;
+  std::optional<BlockFormat> codes;
+};
+
 // All of these set *finite to false when a weight (float kinds), scale or minimum is NaN or infinite.
-Part pack_float(const SourceRows& source, FloatType type, WeightKind kind, ThreadPool& pool, bool* finite);
+Part pack_float(const SourceRows& source, FloatType type, const FloatStorage& storage, ThreadPool& pool, bool* finite);
 Part pack_blocks(const SourceRows& source, BlockFormat format, ThreadPool& pool, bool* finite);
-Part pack_blocks_as_float(const SourceRows& source, BlockFormat format, WeightKind kind, ThreadPool& pool, bool* finite);
+Part pack_blocks_as_float(const SourceRows& source, BlockFormat format, const FloatStorage& storage, ThreadPool& pool,
+                          bool* finite);
 Part pack_codes(const CodeRows& source, ThreadPool& pool, bool* finite);
 
 // Gives the part a bias of `rows` floats.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/memory.h"
@@ -68,6 +69,18 @@ class Program {
   const float* read(View view, int64_t* stride) const;
 
   size_t buffer_bytes() const;
+
+  // Counting what each phase costs, over all runs since it was switched on. Off, it costs one branch a phase.
+  struct PhaseProfile {
+    std::string label;   // e.g. "rms_norm+quantise", "gemm q4 960x576"
+    int64_t runs;
+    double seconds;
+    double macs;         // multiply-accumulates
+    double bytes;        // weights and cache read
+  };
+  void set_profiling(bool on);
+  std::vector<PhaseProfile> profile() const;
+
   const std::vector<Instruction>& instructions() const { return instructions_; }
   int32_t num_phases() const { return static_cast<int32_t>(phases_.size()); }
 
@@ -94,6 +107,11 @@ class Program {
     RowKind rows;
     OpCode op;                 // gemm, attention, or anything row-local
   };
+  struct PhaseCount {
+    int64_t runs = 0;
+    int64_t nanoseconds = 0;
+    double macs = 0, bytes = 0;
+  };
 
   View new_view(int32_t cols, RowKind kind);
   void emit(Instruction instruction);
@@ -111,6 +129,8 @@ class Program {
   void run_gemm(const Instruction& instruction, std::atomic<int32_t>& next) const;
   void run_attention(const Instruction& instruction, std::atomic<int32_t>& next, int member);
   AttentionPlan& plan_for(const AttentionLayer& layer);
+  void count_phase(size_t phase, int64_t nanoseconds);
+  std::string phase_label(const Phase& phase) const;
 
   std::shared_ptr<ThreadPool> pool_;
   const KernelTable* kernels_;
@@ -124,6 +144,7 @@ class Program {
   std::vector<Instruction> instructions_;
   std::vector<Phase> phases_;
   std::vector<std::atomic<int32_t>> counters_;   // one per phase: the next task
+  std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
   std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;

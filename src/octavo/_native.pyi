@@ -18,6 +18,21 @@ class ThreadPool:
     @property
     def size(self) -> int: ...
 
+class Limits:
+    """What this machine can do at most, all threads together."""
+
+    @property
+    def read_bytes_per_s(self) -> float: ...
+
+    @property
+    def fma_macs_per_s(self) -> float: ...
+
+    @property
+    def int8_macs_per_s(self) -> float: ...
+
+def measure_limits(pool: ThreadPool, isa: str) -> Limits:
+    """Measure memory and arithmetic; takes about half a second."""
+
 class KvKind(enum.Enum):
     f32 = 0
 
@@ -88,14 +103,14 @@ class Linear:
     @property
     def bytes(self) -> int: ...
 
-    def append_float(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, type: FloatType, kind: WeightKind) -> bool:
+    def append_float(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, type: FloatType, kind: WeightKind, codes: BlockFormat | None = None) -> bool:
         """
-        Append rows of float32, float16 or bfloat16; False if a value is not finite.
+        Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes of q8_0 or q4_1; False if a value is not finite.
         """
 
-    def append_blocks(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, format: BlockFormat, as_kind: WeightKind | None) -> bool:
+    def append_blocks(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, format: BlockFormat, as_kind: WeightKind | None, codes: BlockFormat | None = None) -> bool:
         """
-        Append rows of GGUF blocks, kept to the bit, or widened to a float kind; False if a scale is not finite.
+        Append rows of GGUF blocks, kept to the bit, or widened to a float kind and held as append_float does; False if a scale is not finite.
         """
 
     def append_codes(self, pool: ThreadPool, codes: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], scales: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], mins: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, bits: int, group: int, zero_point: int, scale_f16: bool) -> bool:
@@ -135,6 +150,24 @@ class StepArrays:
 def step_arrays(cache: KvCache, max_position: int, token_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_start: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], first_position: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], block_tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> StepArrays:
     """Check a step's arrays; the result points into them."""
 
+class PhaseProfile:
+    """What the phases of one label cost since profiling was switched on."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def runs(self) -> int: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def macs(self) -> float: ...
+
+    @property
+    def bytes(self) -> float: ...
+
 class Program:
     """A forward pass as instructions: a tape, or run as emitted (immediate)."""
 
@@ -173,6 +206,11 @@ class Program:
         """
         float32 [rows, view.cols], a view of the program's memory until the next step.
         """
+
+    def set_profiling(self, on: bool) -> None:
+        """Start counting afresh, or stop."""
+
+    def profile(self) -> list[PhaseProfile]: ...
 
     @property
     def buffer_bytes(self) -> int: ...

@@ -17,7 +17,7 @@ from octavo.loadgen.workload import Job
 METRICS = SERVE_METRICS[:2]
 
 
-def compare(settings: Settings, shape: LoadShape, batch_size: int, num_batches: int = 1) -> Comparison:
+def compare(settings: Settings, shape: LoadShape, batch_size: int, num_batches: int) -> Comparison:
     """Everybody gets all jobs at once and computes batch_size sequences at a time."""
     batches = [prepare_jobs(settings, shape, batch_size * num_batches, seed=index) for index in range(settings.rounds)]
     engine = make_engine(settings, shape.longest, batch_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from comparison import openvino
@@ -16,9 +16,8 @@ from octavo.loadgen.workload import Job
 MIN_REQUESTS = 8
 
 
-def compare(settings: Settings, shape: LoadShape, concurrencies: Sequence[int], per_client: int) -> list[Comparison]:
-    """One comparison per concurrency; every round has prompts of its own, so that nothing is found in a cache."""
-    found = []
+def compare(settings: Settings, shape: LoadShape, concurrencies: Sequence[int], per_client: int) -> Iterator[Comparison]:
+    """One comparison per concurrency, as each is done; every round has prompts of its own, so no cache finds them."""
     for concurrency in concurrencies:
         count = max(MIN_REQUESTS, per_client * concurrency)
         batches = [prepare_jobs(settings, shape, count, seed=index) for index in range(settings.rounds)]
@@ -33,8 +32,7 @@ def compare(settings: Settings, shape: LoadShape, concurrencies: Sequence[int], 
             f"closed loop, {concurrency} at once, {count} requests per round, "
             f"prompts of {shape.input_len} and outputs of {shape.output_len} tokens (spread {shape.spread:g})"
         )
-        found.append(Comparison(title, SERVE_METRICS, rounds, settings.rounds, [f"concurrency {concurrency}"]))
-    return found
+        yield Comparison(title, SERVE_METRICS, rounds, settings.rounds)
 
 
 def _serve_turn(

@@ -11,6 +11,7 @@ from octavo.cli.help import CONTEXT_SETTINGS
 COMMANDS = {
     "latency": ("octavo.cli.bench_latency:latency", "Time one batch from start to end, several times."),
     "throughput": ("octavo.cli.bench_throughput:throughput", "Tokens per second over many prompts, offline."),
+    "kernels": ("octavo.cli.bench_kernels:kernels", "Time single steps and hold their products against the machine's limits."),
     "serve": ("octavo.cli.bench_serve:serve", "Load a running server and report TTFT, ITL, TPOT and throughput."),
 }
 

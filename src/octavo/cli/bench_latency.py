@@ -9,10 +9,11 @@ from typing import Any
 import click
 from rich.progress import track
 
-from octavo.cli.bench_options import LENGTH, local_prompts, output_json_option, write_json
+from octavo.cli.bench_options import LENGTH, engine_limits, local_prompts, output_json_option, profile_option, write_json
 from octavo.cli.engine_options import engine_config, engine_options, model_argument
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
+from octavo.cli.profile_table import print_profile
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind
 from octavo.loadgen.report import percentile
@@ -35,6 +36,7 @@ octavo bench latency model.gguf --num-iters 30 --output-json latency.json
     "--num-iters-warmup", type=click.IntRange(0), default=3, show_default=True, metavar="N", help="Runs before the clock."
 )
 @click.option("--num-iters", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Runs that count.")
+@profile_option
 @output_json_option
 @model_argument
 @engine_options
@@ -45,6 +47,7 @@ def latency(
     batch_size: int,
     num_iters_warmup: int,
     num_iters: int,
+    profile: bool,
     output_json: str | None,
     **values: Any,
 ) -> None:
@@ -61,11 +64,14 @@ def latency(
     params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
     seconds = []
     for run in track(range(num_runs), description="runs", transient=True):
+        if profile and run == num_iters_warmup:
+            engine.program.start_profile()
         elapsed_s = run_batch(engine, prompts[run * batch_size : (run + 1) * batch_size], params)
         if run >= num_iters_warmup:
             seconds.append(elapsed_s)
+    costs = engine.program.profile() if profile else []
     engine.shutdown()
-    figures = {
+    figures: dict[str, Any] = {
         "avg_latency": statistics.fmean(seconds),
         "latencies": seconds,
         "percentiles": {str(percent): percentile(seconds, percent) for percent in PERCENTILES},
@@ -73,6 +79,8 @@ def latency(
     print(f"Avg latency: {figures['avg_latency']:.4f} seconds")
     for percent in PERCENTILES:
         print(f"{percent}% percentile latency: {percentile(seconds, percent):.4f} seconds")
+    if profile:
+        figures["profile"] = print_profile(costs, engine_limits(engine), sum(seconds))
     write_json(output_json, figures)
 
 

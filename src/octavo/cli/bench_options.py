@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
+from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError
 from octavo.loadgen.workload import Job, TextCodec, WorkloadSpec, make_jobs
+from octavo.ops.cpu.limits import Limits, measure_limits
 from octavo.text.tokenizer import Tokenizer
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -21,6 +23,19 @@ LENGTH = click.IntRange(1, 2**24)
 
 def output_json_option(command: CommandT) -> CommandT:
     return click.option("--output-json", metavar="FILE", help="Write the figures to FILE, too.")(command)
+
+
+def profile_option(command: CommandT) -> CommandT:
+    return click.option("--profile", is_flag=True, help="Show where the time went, op by op, against the machine's limits.")(
+        command
+    )
+
+
+def engine_limits(engine: LLMEngine) -> Limits:
+    """The limits of the machine with the engine's own threads and kernel variant."""
+    backend = engine.resolved_config.backend
+    assert backend.num_threads is not None, "the configuration is not resolved"
+    return measure_limits(backend.num_threads, backend.isa)
 
 
 def write_json(path: str | None, figures: Mapping[str, Any]) -> None:

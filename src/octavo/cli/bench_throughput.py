@@ -9,10 +9,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from octavo.cli.bench_options import LENGTH, local_prompts, output_json_option, write_json
+from octavo.cli.bench_options import LENGTH, engine_limits, local_prompts, output_json_option, profile_option, write_json
 from octavo.cli.engine_options import engine_config, engine_options, model_argument
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
+from octavo.cli.profile_table import print_profile
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind
 from octavo.loadgen.workload import WorkloadSpec
@@ -30,6 +31,7 @@ octavo bench throughput model.gguf --max-num-seqs 128 --output-json throughput.j
 @click.option("--output-len", type=LENGTH, default=64, show_default=True, metavar="N", help="Tokens per completion.")
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Chooses the prompts.")
 @click.option("--text-file", metavar="FILE", help="Take the prompts from this text instead of made-up English.")
+@profile_option
 @output_json_option
 @model_argument
 @engine_options
@@ -40,6 +42,7 @@ def throughput(
     output_len: int,
     seed: int,
     text_file: str | None,
+    profile: bool,
     output_json: str | None,
     **values: Any,
 ) -> None:
@@ -49,10 +52,13 @@ def throughput(
     spec = WorkloadSpec(num_prompts=num_prompts, input_len=input_len, output_len=output_len, seed=seed, text_file=text_file)
     prompts = local_prompts(spec, engine.tokenizer)
     params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
+    if profile:
+        engine.program.start_profile()
     elapsed_s, num_output = run_all(engine, prompts, params)
+    costs = engine.program.profile() if profile else []
     engine.shutdown()
     num_input = sum(map(len, prompts))
-    figures = {
+    figures: dict[str, Any] = {
         "elapsed_time": elapsed_s,
         "num_requests": num_prompts,
         "total_num_tokens": num_input + num_output,
@@ -65,6 +71,8 @@ def throughput(
         f"{figures['output_tokens_per_second']:.2f} output tokens/s"
     )
     print(f"Total num prompt tokens:  {num_input}\nTotal num output tokens:  {num_output}")
+    if profile:
+        figures["profile"] = print_profile(costs, engine_limits(engine), elapsed_s)
     write_json(output_json, figures)
 
 

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "complete": ("octavo.cli.complete:complete", "Continue a text, from --prompt or from standard input."),
     "pull": ("octavo.cli.pull:pull", "Fetch a model into the cache."),
     "bench": ("octavo.cli.bench:bench", "Measure latency, throughput, or a running server."),
+    "eval": ("octavo.cli.eval:evaluate", "Measure accuracy: perplexity on a text, divergence between two storage types."),
     "collect-env": ("octavo.cli.collect_env:collect_env", "Print what a bug report needs: versions, CPU, memory, limits."),
 }
 """name -> (where it lives, its line in the help). The line is repeated here so that the help imports no command."""

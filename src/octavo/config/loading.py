@@ -26,8 +26,10 @@ class LoadingConfig:
     )
     quantization: str = option(
         "auto",
-        "int8 quantises float checkpoints at load (groups of 32); none refuses to; auto keeps what the checkpoint has.",
-        choices=("auto", "int8", "none"),
+        "int8 and int4 round float weights at load, in groups of 32; int4 keeps embedding and output head at int8. A file that "
+        "is quantised in another way is refused, unless --dtype float32 asks to quantise its values anew. auto and none never "
+        "quantise.",
+        choices=("auto", "int8", "int4", "none"),
     )
     chat_template: str | None = option(
         None, "Jinja chat template, inline or a file, used instead of the model's own.", metavar="FILE"

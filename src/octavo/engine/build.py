@@ -15,6 +15,7 @@ from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import Checkpoint, open_checkpoint
 from octavo.loader.dummy import DummyTensors
 from octavo.loader.parameters import parameter_shapes
+from octavo.ops.interface import Program
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.preemption import Preemption
 from octavo.scheduler.scheduler import Scheduler
@@ -24,12 +25,16 @@ from octavo.worker.worker import Worker
 
 @dataclass(slots=True)
 class BuiltCore:
-    """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start."""
+    """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start.
+
+    program   what the worker runs, for profiling; None with a worker that has none
+    """
 
     core: EngineCore
     resolved: Resolved
     weights_version: bytes
     description: list[str]
+    program: Program | None = None
 
 
 def build_core(config: EngineConfig) -> BuiltCore:
@@ -38,7 +43,7 @@ def build_core(config: EngineConfig) -> BuiltCore:
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
     core = assemble_core(resolved.config, worker, checkpoint.weights_version, worker.swap_block_s)
-    return BuiltCore(core, resolved, checkpoint.weights_version, resolved.describe(worker.backend.describe()))
+    return BuiltCore(core, resolved, checkpoint.weights_version, resolved.describe(worker.backend.describe()), worker.program)
 
 
 def assemble_core(

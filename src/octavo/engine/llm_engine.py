@@ -17,6 +17,7 @@ from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.engine.served_model import Report, load_served_model, locate_model
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import EngineDeadError
+from octavo.ops.interface import Program
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -50,6 +51,7 @@ class LLMEngine:
         self.generation_defaults: dict[str, float | int] = model.generation_defaults
         self.ledger = Ledger()
         self._core = built.core
+        self._program = built.program
         self._input = InputProcessor(model.tokenizer, model.config, self.max_model_len)
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
         self._aborted: list[RequestOutput] = []
@@ -108,6 +110,12 @@ class LLMEngine:
         """Gauges now and counters since the start: running, waiting, blocks, prefix hits, preemptions, steps."""
         return self._core.stats()
 
+    @property
+    def program(self) -> Program:
+        """What the worker runs: `start_profile` and `profile` tell what its steps cost."""
+        assert self._program is not None, "the engine is shut down, or its worker has no program"
+        return self._program
+
     def check_integrity(self) -> None:
         """Assert that every block, sequence and request is accounted for."""
         self._core.check_integrity()
@@ -120,3 +128,4 @@ class LLMEngine:
             self.abort_request(self.ledger.live_ids)
             self._aborted.clear()
             del self._core
+            self._program = None

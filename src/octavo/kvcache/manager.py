@@ -115,8 +115,7 @@ class KVCacheManager:
 
     def match_parent(self, parent_id: int, num_tokens: int) -> PrefixMatch:
         """The parent's first num_tokens (all computed), its partly filled last block included. Takes nothing."""
-        block_ids = self._tables[parent_id].block_ids[: blocks_for(num_tokens, self.block_size)]
-        return self._matched(block_ids, num_tokens)
+        return self._matched(self._filled_blocks(parent_id, num_tokens), num_tokens)
 
     def cost(self, match: PrefixMatch, first: int, num_tokens: int) -> int:
         """Blocks that leave the free list until a sequence with this match, writing from position `first`, has num_tokens."""
@@ -200,11 +199,7 @@ class KVCacheManager:
         Returns whether they will be moved: False when there are not enough slots for all of them.
         """
         seq_id = sequence.seq_id
-        table = self._tables[seq_id]
-        # A copy that this step was to make will not be made now.
-        sources = {copy: source for source, copy in self._held.get(seq_id, ())}
-        num_blocks = blocks_for(sequence.num_computed, self.block_size)
-        places = [sources.get(block_id, block_id) for block_id in table.block_ids[:num_blocks]]
+        places = self._filled_blocks(seq_id, sequence.num_computed)
         to_swap = to_swap and self._swap.has_room_for(places)
         if places:
             self._swap.keep(seq_id, places, sequence.num_computed, to_swap)
@@ -276,6 +271,12 @@ class KVCacheManager:
     def _matched(self, places: list[int], num_tokens: int) -> PrefixMatch:
         ref_counts = self._pool.ref_counts
         return PrefixMatch(places, num_tokens, sum(1 for place in places if place < 0 or ref_counts[place] == 0))
+
+    def _filled_blocks(self, seq_id: int, num_tokens: int) -> list[int]:
+        """The blocks that hold a sequence's first num_tokens now, before this step's copies are made."""
+        sources = {copy: source for source, copy in self._held.get(seq_id, ())}
+        block_ids = self._tables[seq_id].block_ids[: blocks_for(num_tokens, self.block_size)]
+        return [sources.get(block_id, block_id) for block_id in block_ids] if sources else block_ids
 
     def _find(self, digest: bytes) -> int | None:
         """The place of this content: a block, else a slot, else None."""

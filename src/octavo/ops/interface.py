@@ -150,11 +150,31 @@ class SampleResult:
     top_values: F32
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseCost:
+    """What all phases of one kind cost since counting began: ops by name, runs, seconds, multiply-accumulates, bytes of
+    weights and cache read."""
+
+    label: str
+    runs: int
+    seconds: float
+    macs: float
+    bytes: float
+
+
 class Program(Protocol):
     """A model bound to a backend, ready to run steps."""
 
     def run(self, inputs: StepInputs) -> F32:
         """Compute one step. Returns logits [num_logits, vocab_size], valid until the next run."""
+        ...
+
+    def start_profile(self) -> None:
+        """Count costs from now on. Raises ConfigError where nothing counts (eager mode, the reference backend)."""
+        ...
+
+    def profile(self) -> list[PhaseCost]:
+        """What was counted since start_profile."""
         ...
 
 

@@ -151,12 +151,11 @@ class Scheduler:
         self._continue_running(draft)
         if self._num_preemptions == num_preemptions:
             self._admit_waiting(draft, now)
-        moves = self._manager.moves()
-        if not draft.shares and not self._ended and not moves[0]:
+        if not draft.shares and not self._ended and not self._manager.moves()[0]:
             return None
         self._num_steps += 1
         self._num_scheduled_tokens += self._max_tokens - draft.budget.tokens
-        self._plan = draft.finish(self._num_steps, self._removed, moves)
+        self._plan = draft.finish(self._num_steps, self._removed, self._manager.moves())
         self._removed = []
         return self._plan
 

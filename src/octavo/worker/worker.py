@@ -6,14 +6,11 @@ import msgspec
 
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.models.parameters import ParameterSource
-from octavo.models.registry import load_model
-from octavo.ops.interface import KVCacheSpec
-from octavo.ops.registry import make_backend
 from octavo.step import ScheduledSequence, StepPlan, StepResult, SwapReport
 from octavo.worker.batch import Batch, Share
-from octavo.worker.memory import kv_block_bytes, resolve_kv_dtype
+from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
+from octavo.worker.program import load_program
 from octavo.worker.swap_file import HEADER_BYTES, SwapFile
 from octavo.worker.swapper import Swapper
 
@@ -27,36 +24,10 @@ class Worker:
     """
 
     def __init__(self, config: EngineConfig, checkpoint: Checkpoint, num_blocks: int) -> None:
-        model_config, scheduler = checkpoint.config, config.scheduler
-        assert config.backend.num_threads is not None, "the configuration is not resolved"
+        scheduler = config.scheduler
         assert scheduler.max_model_len is not None, "the configuration is not resolved"
-        self.backend = make_backend(
-            config.backend.device,
-            num_threads=config.backend.num_threads,
-            isa=config.backend.isa,
-            dtype=config.loading.dtype,
-            quantization=config.loading.quantization,
-        )
-        source = ParameterSource(checkpoint.tensors, self.backend.parameters, str(checkpoint.path))
-        model = load_model(model_config, source, scheduler.max_model_len)
-        self.backend.allocate_kv_cache(
-            KVCacheSpec(
-                num_layers=model_config.num_layers,
-                num_blocks=num_blocks,
-                num_kv_heads=model_config.num_kv_heads,
-                block_size=config.cache.block_size,
-                head_dim=model_config.head_dim,
-                dtype=resolve_kv_dtype(config.cache.kv_cache_dtype),
-            )
-        )
         max_logits = scheduler.max_num_seqs + PROMPT_LOGIT_ROWS
-        program = self.backend.compile(
-            model,
-            max_tokens=scheduler.max_num_batched_tokens,
-            max_logits=max_logits,
-            max_seqs=scheduler.max_num_seqs,
-            eager=config.backend.enforce_eager,
-        )
+        self.backend, self.program = load_program(config, checkpoint, num_blocks, max_logits)
         self.batch = Batch(
             max_seqs=scheduler.max_num_seqs,
             max_tokens=scheduler.max_num_batched_tokens,
@@ -64,10 +35,10 @@ class Worker:
             max_model_len=scheduler.max_model_len,
             block_size=config.cache.block_size,
             num_blocks=num_blocks,
-            vocab_size=model_config.vocab_size,
+            vocab_size=checkpoint.config.vocab_size,
         )
-        self._runner = ModelRunner(self.backend, program, self.batch)
-        block_bytes = kv_block_bytes(model_config, config.cache.block_size, config.cache.kv_cache_dtype)
+        self._runner = ModelRunner(self.backend, self.program, self.batch)
+        block_bytes = kv_block_bytes(checkpoint.config, config.cache.block_size, config.cache.kv_cache_dtype)
         self._swapper = Swapper(self.backend, block_bytes)
         self._swap_file: SwapFile | None = None
         num_slots = config.cache.num_swap_blocks_override or 0

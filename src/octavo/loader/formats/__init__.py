@@ -12,6 +12,7 @@ from octavo.errors import LoadError
 from octavo.loader.formats import blocks_32, floats, k_quants
 from octavo.loader.formats.block_format import BlockFormat, QuantBlocks
 from octavo.loader.formats.blocks_32 import quantise_q8_0
+from octavo.loader.formats.quantise_q4_1 import quantise_q4_1
 
 __all__ = [
     "BLOCK_FORMATS",
@@ -20,6 +21,7 @@ __all__ = [
     "bytes_per_row",
     "dequantise",
     "first_non_finite",
+    "quantise_q4_1",
     "quantise_q8_0",
     "unpack",
 ]

@@ -12,7 +12,18 @@ from octavo.errors import ConfigError
 from octavo.ops.cpu.ops import CpuOps
 from octavo.ops.cpu.packing import Packer
 from octavo.ops.cpu.parameters import CpuParameters
-from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, Program, SampleResult, SampleRows, StepInputs
+from octavo.ops.interface import (
+    F32,
+    I32,
+    KVCacheSpec,
+    Model,
+    ParameterOps,
+    PhaseCost,
+    Program,
+    SampleResult,
+    SampleRows,
+    StepInputs,
+)
 
 _KV_KINDS = {
     "float32": _native.KvKind.f32,
@@ -182,6 +193,12 @@ class TapeProgram:
         self._program.run(step)
         return self._program.read(self._output, len(inputs.logit_rows))
 
+    def start_profile(self) -> None:
+        self._program.set_profiling(True)
+
+    def profile(self) -> list[PhaseCost]:
+        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._program.profile()]
+
 
 class EagerProgram:
     """The tape's plain twin: the model's Python runs at every step, instruction by instruction."""
@@ -198,3 +215,9 @@ class EagerProgram:
         self._program.begin(step)
         output = self._model.forward(self._ops)
         return self._program.read(output, len(inputs.logit_rows))
+
+    def start_profile(self) -> None:
+        raise ConfigError("only the tape counts its costs; leave out enforce_eager to profile", param="profile")
+
+    def profile(self) -> list[PhaseCost]:
+        return []

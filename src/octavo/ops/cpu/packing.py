@@ -4,7 +4,9 @@ How each storage format is held with dtype auto:
   f32, f16, bf16                    as they are (a narrower float is widened while it is multiplied)
   q8_0, q5_0, q5_1, q5_k, q6_k      8-bit codes with the format's own scales, without loss
   q4_0, q4_1, q4_k, q2_k, q3_k      4-bit codes with the format's own scales, without loss
-An explicit dtype widens or rounds everything to that type; quantization int8 rounds float matrices to q8_0 first.
+An explicit dtype widens or rounds everything to that type, and int8 or int4 rounds those values to q8_0 or q4_1
+(ops/weight_storage.py has the rules). All of it reads the memory map directly and in parallel; only q2_k and q3_k go through
+numpy.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ import numpy as np
 
 from octavo import _native
 from octavo.errors import LoadError
-from octavo.loader.formats import BLOCK_FORMATS, quantise_q8_0, unpack
+from octavo.loader.formats import unpack
 from octavo.loader.stored import StoredTensor, check_finite
+from octavo.ops.weight_storage import weight_storage
 
 _FLOAT_TYPES = {"f32": _native.FloatType.f32, "f16": _native.FloatType.f16, "bf16": _native.FloatType.bf16}
 _FLOAT_KINDS = {"f32": _native.WeightKind.f32, "f16": _native.WeightKind.f16, "bf16": _native.WeightKind.bf16}
-_DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _NATIVE_BLOCKS = {
     "q8_0": _native.BlockFormat.q8_0,
     "q4_0": _native.BlockFormat.q4_0,
@@ -31,7 +33,6 @@ _NATIVE_BLOCKS = {
     "q5_k": _native.BlockFormat.q5_k,
     "q6_k": _native.BlockFormat.q6_k,
 }
-_QUANT_GROUP = 32
 
 
 class Packer:
@@ -42,52 +43,45 @@ class Packer:
 
     def __init__(self, pool: _native.ThreadPool, dtype: str, quantization: str) -> None:
         self._pool = pool
-        self._float = _DTYPES.get(dtype)
-        self._int8 = quantization == "int8"
+        self._dtype = dtype
+        self._quantization = quantization
 
     def pack(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
         """One native weight of the parts [out_i, in], one under the other.
 
-        Raises: LoadError naming file and tensor when a value or scale is NaN or infinite.
+        Raises: LoadError naming file and tensor when a value or scale is NaN or infinite, or as weight_storage does.
         """
         weight = _native.Linear()
         for part, bias in zip(parts, biases, strict=True):
             if not self._append(weight, part):
                 check_finite(part)
-                raise LoadError(f"{part.source}: {part.name} has a value beyond the range of the chosen dtype")
+                raise LoadError(f"{part.source}: {part.name} has a value beyond the range of the chosen dtype or quantization")
             if bias is not None:
                 check_finite(bias)
                 weight.set_bias(np.ascontiguousarray(bias.to_float32()))
         return weight
 
     def _append(self, weight: _native.Linear, part: StoredTensor) -> bool:
-        columns = part.shape[1]
-        is_blocks = part.format in BLOCK_FORMATS
-        if self._int8 and not is_blocks:
-            if columns % _QUANT_GROUP:
-                raise LoadError(
-                    f"{part.source}: int8 needs a multiple of {_QUANT_GROUP} columns, {part.name} has {columns};"
-                    " use --quantization none"
-                )
-            data = quantise_q8_0(part.to_float32())
-            return weight.append_blocks(self._pool, data, None, columns, _NATIVE_BLOCKS["q8_0"], None)
-        if not is_blocks:
-            as_stored = _FLOAT_KINDS[self._float or part.format]
-            return weight.append_float(self._pool, part.data, part.row_order, columns, _FLOAT_TYPES[part.format], as_stored)
-        kind = None if self._float is None else _FLOAT_KINDS[self._float]
+        columns, data, row_order = part.shape[1], part.data, part.row_order
+        storage = weight_storage(part, self._dtype, self._quantization)
+        kind = None if storage.float_type is None else _FLOAT_KINDS[storage.float_type]
+        codes = None if storage.codes is None else _NATIVE_BLOCKS[storage.codes]
+        float_type = _FLOAT_TYPES.get(part.format)
+        if float_type is not None:
+            assert kind is not None
+            return weight.append_float(self._pool, data, row_order, columns, float_type, kind, codes)
         native = _NATIVE_BLOCKS.get(part.format)
         if native is not None:
-            return weight.append_blocks(self._pool, part.data, part.row_order, columns, native, kind)
-        return self._append_rare_blocks(weight, part, kind)
-
-    def _append_rare_blocks(self, weight: _native.Linear, part: StoredTensor, kind: _native.WeightKind | None) -> bool:
-        """q2_k and q3_k: unpacked by numpy."""
-        columns = part.shape[1]
+            return weight.append_blocks(self._pool, data, row_order, columns, native, kind, codes)
         if kind is not None:
-            values = part.to_float32()
-            return weight.append_float(self._pool, values.view(np.uint8), None, columns, _FLOAT_TYPES["f32"], kind)
+            values = part.to_float32().view(np.uint8)
+            return weight.append_float(self._pool, values, None, columns, _FLOAT_TYPES["f32"], kind, codes)
+        return self._append_rare_blocks(weight, part)
+
+    def _append_rare_blocks(self, weight: _native.Linear, part: StoredTensor) -> bool:
+        """q2_k and q3_k: unpacked by numpy."""
         rows = part.data if part.row_order is None else part.data[part.row_order]
-        blocks = unpack(part.format, rows, columns)
+        blocks = unpack(part.format, rows, part.shape[1])
         return weight.append_codes(
             self._pool,
             np.ascontiguousarray(blocks.codes),

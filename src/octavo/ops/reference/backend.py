@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from octavo.errors import ConfigError
-from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, SampleResult, SampleRows, StepInputs
+from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, PhaseCost, SampleResult, SampleRows, StepInputs
 from octavo.ops.reference import sample
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.ops import ReferenceOps
@@ -28,6 +28,12 @@ class ReferenceProgram:
         finally:
             self._ops.inputs = None
         return logits
+
+    def start_profile(self) -> None:
+        raise ConfigError("the reference backend counts no costs; profile with device cpu", param="profile")
+
+    def profile(self) -> list[PhaseCost]:
+        return []
 
 
 class ReferenceBackend:

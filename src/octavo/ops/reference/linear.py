@@ -9,9 +9,12 @@ import ml_dtypes
 import numpy as np
 
 from octavo.errors import LoadError
-from octavo.loader.formats import BLOCK_FORMATS, dequantise, quantise_q8_0
+from octavo.loader.formats import dequantise, quantise_q4_1, quantise_q8_0
 from octavo.loader.stored import StoredTensor, check_finite
 from octavo.ops.interface import F32, I32
+from octavo.ops.weight_storage import weight_storage
+
+_QUANTISE = {"q8_0": quantise_q8_0, "q4_1": quantise_q4_1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,9 +28,7 @@ class DenseWeight:
 def load_linear(
     parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None], *, dtype: str, quantization: str
 ) -> DenseWeight:
-    """Parts one under the other, exactly dequantised, then rounded to what dtype stores (auto and float32: not at all).
-
-    quantization int8 stores float parts in groups of 32 as q8_0 does; parts that are quantised already stay as they are.
+    """Parts one under the other, exactly dequantised, then rounded to what dtype and quantization store (weight_storage.py).
 
     Raises: LoadError naming file and tensor for a NaN or infinity, or when quantization is impossible.
     """
@@ -50,14 +51,21 @@ def load_vector(tensor: StoredTensor, offset: float = 0.0) -> F32:
 
 def _stored_values(part: StoredTensor, dtype: str, quantization: str) -> F32:
     check_finite(part)
+    storage = weight_storage(part, dtype, quantization)
+    values = _rounded_to(part, storage.float_type)
+    if storage.codes is None:
+        return values
+    try:
+        return dequantise(storage.codes, _QUANTISE[storage.codes](values), part.shape[1])
+    except LoadError as error:
+        raise LoadError(f"{part.source}: {error.message}") from None
+
+
+def _rounded_to(part: StoredTensor, float_type: str | None) -> F32:
     values = part.to_float32()
-    if quantization == "int8" and part.format not in BLOCK_FORMATS:
-        if part.shape[1] % 32:
-            raise LoadError(f"{part.source}: int8 needs a multiple of 32 columns, the tensor has {part.shape[1]}")
-        return dequantise("q8_0", quantise_q8_0(values), part.shape[1])
-    if dtype == "bfloat16":
+    if float_type == "bf16":
         return values.astype(ml_dtypes.bfloat16).astype(np.float32)
-    if dtype == "float16":
+    if float_type == "f16":
         with np.errstate(over="ignore"):
             rounded = values.astype(np.float16).astype(np.float32)
         if not np.isfinite(rounded).all():

@@ -1,0 +1,103 @@
+// Counting: what each phase of a tape costs.
+#include <algorithm>
+#include <map>
+
+#include "tape/program.h"
+
+namespace octavo {
+namespace {
+
+const char* op_name(OpCode op) {
+  switch (op) {
+    case OpCode::embedding: return "embedding";
+    case OpCode::quantise: return "quantise";
+    case OpCode::gemm: return "gemm";
+    case OpCode::rms_norm: return "rms_norm";
+    case OpCode::add: return "add";
+    case OpCode::rope: return "rope";
+    case OpCode::kv_write: return "kv_write";
+    case OpCode::attention: return "attention";
+    case OpCode::silu_mul: return "silu_mul";
+    case OpCode::gelu_mul: return "gelu_mul";
+    case OpCode::select_rows: return "select_rows";
+    case OpCode::softcap: return "softcap";
+  }
+  return "";
+}
+
+const char* kind_name(WeightKind kind) {
+  switch (kind) {
+    case WeightKind::f32: return "f32";
+    case WeightKind::f16: return "f16";
+    case WeightKind::bf16: return "bf16";
+    case WeightKind::q8: return "q8";
+    case WeightKind::q4: return "q4";
+  }
+  return "";
+}
+
+// Keys that the query rows of one share see in one layer, summed over the rows.
+double visible_keys(int64_t first, int64_t tokens, int64_t window) {
+  double keys = 0;
+  for (int64_t t = first; t < first + tokens; ++t) keys += static_cast<double>(window > 0 ? std::min(t + 1, window) : t + 1);
+  return keys;
+}
+
+}  // namespace
+
+void Program::set_profiling(bool on) {
+  counts_.assign(on ? phases_.size() : 0, PhaseCount());
+}
+
+void Program::count_phase(size_t phase, int64_t nanoseconds) {
+  PhaseCount& count = counts_[phase];
+  count.runs += 1;
+  count.nanoseconds += nanoseconds;
+  const Instruction& in = instructions_[phases_[phase].first];
+  if (in.op == OpCode::gemm && row_count(in.rows) > 0) {
+    count.macs += static_cast<double>(row_count(in.rows)) * in.linear->rows * in.linear->cols;
+    count.bytes += static_cast<double>(in.linear->bytes());
+  } else if (in.op == OpCode::attention) {
+    const AttentionLayer& layer = in.attention;
+    for (int32_t s = 0; s < step_.num_seqs; ++s) {
+      const int64_t first = step_.first_position[s], tokens = step_.query_start[s + 1] - step_.query_start[s];
+      count.macs += 2.0 * visible_keys(first, tokens, layer.window) * layer.num_heads * layer.head_dim;
+      const int64_t oldest = layer.window > 0 ? std::max<int64_t>(0, first - layer.window + 1) : 0;
+      count.bytes += static_cast<double>(first + tokens - oldest) * 2 * cache_->block_bytes() / cache_->block_size;
+    }
+  }
+}
+
+std::string Program::phase_label(const Phase& phase) const {
+  const Instruction& head = instructions_[phase.first];
+  if (head.op == OpCode::gemm) {
+    const WeightKind kind = head.linear->parts[0].matrix.kind;
+    return std::string("gemm ") + kind_name(kind) + " " + std::to_string(head.linear->rows) + "x" +
+           std::to_string(head.linear->cols);
+  }
+  std::string label;
+  const char* last = "";
+  for (int32_t i = phase.first; i < phase.last; ++i) {
+    const char* name = op_name(instructions_[i].op);
+    if (name == last) continue;
+    label += (label.empty() ? "" : "+") + std::string(name);
+    last = name;
+  }
+  return label;
+}
+
+std::vector<Program::PhaseProfile> Program::profile() const {
+  std::map<std::string, PhaseProfile> by_label;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    PhaseProfile& entry = by_label.try_emplace(phase_label(phases_[i]), PhaseProfile{phase_label(phases_[i]), 0, 0, 0, 0}).first->second;
+    entry.runs += counts_[i].runs;
+    entry.seconds += 1e-9 * static_cast<double>(counts_[i].nanoseconds);
+    entry.macs += counts_[i].macs;
+    entry.bytes += counts_[i].bytes;
+  }
+  std::vector<PhaseProfile> result;
+  for (auto& [label, entry] : by_label) result.push_back(entry);
+  return result;
+}
+
+}  // namespace octavo

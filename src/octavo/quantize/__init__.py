@@ -1,0 +1,1 @@
+"""quantize: what rounding weights costs, measured."""
