@@ -10,7 +10,7 @@ namespace {
 
 // A tile is cut when it is more than this part of a member's share: what one member may have to wait for at the end.
 constexpr int32_t kPiecesPerMember = 8;
-// Floats for results of splits, per member: 8,192 positions of a group of 8 rows of 128, eight times. Untouched pages cost
+// Floats for results of splits, per member: 30 tiles of 8,192 positions, 8 rows and 128 columns. Untouched pages cost
 // nothing; a tile whose results do not fit stays whole.
 constexpr int64_t kPartialFloats = int64_t{1} << 20;
 

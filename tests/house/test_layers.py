@@ -11,7 +11,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "octavo"
 # Top to bottom; rooms on one line stand side by side and may not import each other, except as EXCEPTIONS says.
 RANKING: tuple[tuple[str, ...], ...] = (
     ("cli",),
-    ("quantize", "loadgen"),
+    ("tuner",),
+    ("quantize", "loadgen", "simulator"),
     ("llm", "server"),
     ("engine",),
     ("scheduler",),

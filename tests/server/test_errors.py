@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from typing import Any
 
@@ -247,3 +248,42 @@ def test_no_bytes_make_a_500(shared: LiveServer, path: str, raw: bytes) -> None:
 
 def test_model_name_may_be_left_out(http: httpx.Client) -> None:
     assert http.post("/v1/completions", json={"prompt": "x"}).json()["model"] == MODEL
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize"])
+def test_a_giant_prompt_is_refused_by_its_length(path: str) -> None:
+    with live_server(ServerConfig(max_body_size=2**24)) as live:
+        answer = httpx.post(live.url + path, json={"prompt": "a" * 8_000_000})
+        assert_error(answer, 400, "context_length_exceeded", "prompt")
+        chat = {"messages": [{"role": "user", "content": "<" * 8_000_000}]}
+        assert_error(httpx.post(f"{live.url}/v1/chat/completions", json=chat), 400, "context_length_exceeded", "messages")
+        assert_error(httpx.post(f"{live.url}/detokenize", json={"tokens": [1] * 65537}), 400, "invalid_value", "tokens")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "code"),
+    [
+        (None, "invalid_type"),
+        ({}, "invalid_type"),
+        ([1, "a"], "invalid_type"),
+        ([-1], "token_out_of_range"),
+        ([260], "token_out_of_range"),
+    ],
+)
+def test_bad_token_lists_are_named(http: httpx.Client, tokens: Any, code: str) -> None:
+    assert_error(http.post("/detokenize", json={"tokens": tokens}), 400, code, "tokens")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_compressed_bodies_are_refused(http: httpx.Client, path: str) -> None:
+    headers = {**JSON, "content-encoding": "gzip"}
+    assert_error(http.post(path, content=gzip.compress(b'{"prompt": "x"}'), headers=headers), 415, "unsupported_media_type")
+
+
+def test_a_long_path_is_not_repeated_in_full(http: httpx.Client) -> None:
+    assert len(http.get("/" + "a" * 50_000).text) < 500
+
+
+def test_tools_that_are_no_list_are_refused(http: httpx.Client) -> None:
+    body = {"messages": [{"role": "user", "content": "x"}], "tools": {}, "tool_choice": "none"}
+    assert_error(http.post("/v1/chat/completions", json=body), 400, "invalid_type", "tools")

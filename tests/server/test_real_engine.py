@@ -12,31 +12,7 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
-
-SRC = Path(__file__).parents[2] / "src"
-
-
-class Served:
-    """`octavo serve` as a user starts it."""
-
-    def __init__(self, model: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "octavo", "serve", str(model), "--port", "0", "--served-model-name", "m", *arguments]
-        env = {**os.environ, "PYTHONPATH": str(SRC)}
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-        assert self.process.stdout is not None
-        self.ready_line = self.process.stdout.readline()
-        self.url = next((word for word in self.ready_line.split() if word.startswith("http")), "").removesuffix("/v1")
-
-    def stop(self) -> tuple[int, str]:
-        """SIGTERM; (exit code, stderr)."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        return self.wait()
-
-    def wait(self) -> tuple[int, str]:
-        """(exit code, stderr) of a server that was told to stop."""
-        _, errors = self.process.communicate(timeout=60)
-        return self.process.returncode, errors
+from tests.served import SRC, Served
 
 
 @pytest.fixture(scope="module")

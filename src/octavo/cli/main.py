@@ -22,6 +22,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "complete": ("octavo.cli.complete:complete", "Continue a text, from --prompt or from standard input."),
     "pull": ("octavo.cli.pull:pull", "Fetch a model into the cache."),
     "bench": ("octavo.cli.bench:bench", "Measure latency, throughput, or a running server."),
+    "simulate": ("octavo.cli.simulate:simulate", "Run a trace through the scheduler, without a model: plan a fleet."),
+    "tune": ("octavo.cli.tune:tune", "Find the settings that carry a trace best."),
     "eval": ("octavo.cli.eval:evaluate", "Measure accuracy: perplexity on a text, divergence between two storage types."),
     "collect-env": ("octavo.cli.collect_env:collect_env", "Print what a bug report needs: versions, CPU, memory, limits."),
 }

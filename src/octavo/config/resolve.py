@@ -21,6 +21,10 @@ from octavo.errors import ConfigError
 GIB = 2**30
 MAX_DEFAULT_KV_BYTES = 4 * GIB
 DEFAULT_KV_SHARE = 4  # the default budget is 1/4 of the free memory
+USEFUL_CONTEXT = 128
+"""Tokens. A greeting under a chat template takes about 30."""
+MIN_THREAD_LIMIT = 16
+"""So many threads may be asked for on any machine: tests and cautious cgroups want more than the CPUs seen here."""
 
 BlockBytes = Callable[[ModelConfig, int, str], int]
 """(model, block_size, kv dtype) to bytes of one KV block over all layers; worker.memory.kv_block_bytes."""
@@ -106,6 +110,8 @@ def resolve(
     wanted_len = scheduler.max_model_len or model.max_position
     free_bytes = max(0, machine.available_bytes - weight_bytes)
     num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
+    if cache.kv_cache_memory is not None and scheduler.max_model_len is None:
+        _require_useful_context(model, num_blocks, cache.block_size, block_bytes)
     max_model_len = _fit_context(scheduler.max_model_len, model, num_blocks, cache.block_size, block_bytes, notices)
     left_bytes = max(0, free_bytes - num_blocks * block_bytes)
     num_slots = num_swap_blocks(cache, scheduler.preemption_mode, num_blocks, block_bytes, left_bytes)
@@ -120,7 +126,7 @@ def resolve(
             swap_space=num_slots * block_bytes / GIB,
         ),
         scheduler=replace(scheduler, max_model_len=max_model_len),
-        backend=replace(config.backend, num_threads=config.backend.num_threads or machine.num_cpus),
+        backend=replace(config.backend, num_threads=_fit_threads(config.backend.num_threads, machine.num_cpus)),
     )
     return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
 
@@ -204,6 +210,30 @@ def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, blo
             param="kv_cache_memory" if override is None else "num_gpu_blocks_override",
         )
     return num_blocks
+
+
+def _fit_threads(asked: int | None, num_cpus: int) -> int:
+    """Threads meet at barriers several times a layer: far more of them than CPUs would spend their time waiting."""
+    most = max(MIN_THREAD_LIMIT, 2 * num_cpus)
+    if asked is not None and asked > most:
+        raise ConfigError(
+            f"--num-threads {asked} is far more than the {num_cpus} CPUs this process may use; give at most {most}, or leave "
+            "it out for one per CPU",
+            param="num_threads",
+        )
+    return asked or num_cpus
+
+
+def _require_useful_context(model: ModelConfig, num_blocks: int, block_size: int, block_bytes: int) -> None:
+    """A budget that leaves a few tokens of context is a mistake, unless --max-model-len asks for so few."""
+    capacity, useful = num_blocks * block_size, min(model.max_position, USEFUL_CONTEXT)
+    if capacity < useful:
+        raise ConfigError(
+            f"the KV cache of {_size(num_blocks * block_bytes)} holds only {capacity} tokens, too few to chat; set "
+            f"--kv-cache-memory {_gib_up(_blocks_for(useful, block_size) * block_bytes)} or more, or ask for such a short "
+            f"context with --max-model-len {capacity}",
+            param="kv_cache_memory",
+        )
 
 
 def _fit_context(

@@ -10,8 +10,10 @@ from octavo.config.option import option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     max_num_seqs: int = option(64, "Most sequences in one step.", low=1, high=4096)
+    # 256 costs no more processor time per token than 512 (763 and 701 tokens per CPU second on the default model, 2 cores), and
+    # the longest step is half as long: so are the pauses of running answers, and the time until an abort takes effect.
     max_num_batched_tokens: int = option(
-        512, "Most tokens computed in one step, decodes and prefill chunks together.", low=1, high=65536
+        256, "Most tokens computed in one step, decodes and prefill chunks together.", low=1, high=65536
     )
     chunked_prefill_size: int = option(256, "Most prompt tokens of one sequence computed in one step.", low=1, high=65536)
     max_model_len: int | None = option(

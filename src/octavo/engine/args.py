@@ -35,7 +35,7 @@ class EngineArgs:
     swap_path: str | None = None
     num_swap_blocks_override: int | None = None
     max_num_seqs: int = 64
-    max_num_batched_tokens: int = 512
+    max_num_batched_tokens: int = 256
     chunked_prefill_size: int = 256
     max_model_len: int | None = None
     scheduler_policy: str = "fcfs"

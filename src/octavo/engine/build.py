@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,12 +38,16 @@ class BuiltCore:
     program: Program | None = None
 
 
-def build_core(config: EngineConfig) -> BuiltCore:
-    """config.loading.model is a path here. Raises LoadError and ConfigError naming file, tensor or flag."""
+def build_core(config: EngineConfig, wrap_worker: Callable[[StepWorker], StepWorker] | None = None) -> BuiltCore:
+    """config.loading.model is a path here; wrap_worker may put an observer around the worker.
+
+    Raises LoadError and ConfigError naming file, tensor or flag.
+    """
     checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
-    core = assemble_core(resolved.config, worker, checkpoint.weights_version, worker.swap_block_s)
+    observed = worker if wrap_worker is None else wrap_worker(worker)
+    core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s)
     return BuiltCore(core, resolved, checkpoint.weights_version, resolved.describe(worker.backend.describe()), worker.program)
 
 

@@ -123,6 +123,7 @@ class InputProcessor:
         if isinstance(prompt, Mapping):
             content = prompt.get("prompt_token_ids", prompt.get("prompt"))
         if isinstance(content, str):
+            self._tokenizer.require_fits(content, self._max_model_len, "prompt")
             token_ids = self._tokenizer.encode(content)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")

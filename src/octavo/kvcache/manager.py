@@ -193,28 +193,30 @@ class KVCacheManager:
             self._release_all(table.block_ids)
 
     def preempt(self, sequence: Sequence, to_swap: bool) -> bool:
-        """Give back all blocks of a sequence, but remember which of them hold its sequence.num_computed tokens.
+        """Give back all blocks of a sequence that is to go on later.
 
-        to_swap  move such a block to the swap space before it is reused; otherwise it is lost then, and so are those behind it
-        Returns whether they will be moved: False when there are not enough slots for all of them.
+        to_swap  remember which of them hold its sequence.num_computed tokens, and move such a block to the swap space before it
+                 is reused. Otherwise, or without slots for all of them, only what the prefix cache still finds will be there.
+        Returns whether they will be moved.
         """
         seq_id = sequence.seq_id
         places = self._filled_blocks(seq_id, sequence.num_computed)
         to_swap = to_swap and self._swap.has_room_for(places)
-        if places:
-            self._swap.keep(seq_id, places, sequence.num_computed, to_swap)
+        if places and to_swap:
+            self._swap.keep(seq_id, places, sequence.num_computed)
         self.free_table(seq_id)
         return to_swap
 
-    def promise(self, sequence: Sequence, match: PrefixMatch) -> None:
+    def promise(self, sequence: Sequence, match: PrefixMatch, to_swap: bool) -> None:
         """A sequence that must wait for more blocks is to find this match again: its free blocks are reused last of all, and
-        with room in the swap space they are moved there rather than lost."""
+        if to_swap and there are slots, they are moved there rather than lost."""
         for place in reversed(match.places):
             if place >= 0 and self._pool.ref_counts[place] == 0:
                 self._pool.share(place)
                 self._pool.release(place, keep=True)
-        if match.places and not self._swap.places(sequence.seq_id, 1)[0]:
-            self._swap.keep(sequence.seq_id, match.places, match.num_tokens, self._swap.has_room_for(match.places))
+        is_kept = bool(self._swap.places(sequence.seq_id, 1)[0])
+        if to_swap and match.places and not is_kept and self._swap.has_room_for(match.places):
+            self._swap.keep(sequence.seq_id, match.places, match.num_tokens)
 
     def moves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """(out, in): this step's (block, slot) pairs to the swap space and back. All moves out come first."""

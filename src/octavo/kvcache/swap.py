@@ -1,9 +1,9 @@
 """SwapSpace: what preempted sequences left behind, and which of it has to move. Pure: block and slot ids, never bytes.
 
 A preempted sequence gives all its blocks back, but the swap space remembers which of them hold its tokens. Nothing is copied
-yet: only when such a block is about to be granted to another sequence, its content moves to a slot of the swap space first, or
-is forgotten if the sequence is to be recomputed. Blocks are reused from the end of a sequence, so a short shortage costs it
-only its tail, and what nobody needed in the meantime is simply taken back.
+yet: only when such a block is about to be granted to another sequence, its content moves to a slot of the swap space first.
+Blocks are reused from the end of a sequence, so a short shortage moves only its tail, and what nobody needed in the meantime is
+simply taken back.
 
 A place is where the content of one block of tokens lies: block id b >= 0 on the device, or slot s, written as ~s (below 0).
 """
@@ -20,14 +20,10 @@ from octavo.kvcache.prefix_cache import PrefixCache
 
 @dataclass(slots=True)
 class Kept:
-    """What a sequence without a block table still has: places of its leading blocks, which hold num_tokens tokens.
-
-    to_swap  move a block to a slot before others take it; otherwise it is forgotten then, with all behind it
-    """
+    """What a sequence without a block table still has: places of its leading blocks, which hold num_tokens tokens."""
 
     places: list[int]
     num_tokens: int
-    to_swap: bool
 
 
 @dataclass(slots=True)
@@ -39,7 +35,7 @@ class _Owners:
 
 
 class SwapSpace:
-    """num_slots slots, each as large as a block. 0 of them: blocks are only remembered until they are reused.
+    """num_slots slots, each as large as a block; 0 is no swap space.
 
     Slots are shared like blocks: sequences with one beginning need it in one slot only, and a slot nobody keeps any more can
     still be found by its digest until it is reused. A slot that a step reads or writes stays taken until `end_step`: all moves
@@ -53,8 +49,8 @@ class SwapSpace:
         self._kept: dict[int, Kept] = {}
         self._owners: dict[int, _Owners] = {}
         """By place."""
-        self._num_movable = 0
-        """Blocks on the device that at least one keeper wants to be moved: so many slots may still be needed."""
+        self._num_blocks_kept = 0
+        """Blocks on the device among them: so many slots may still be needed."""
         self._held: list[int] = []
         self.moves_out: list[tuple[int, int]] = []
         """This step's (block, slot) pairs, device to swap space."""
@@ -89,8 +85,8 @@ class SwapSpace:
 
     def has_room_for(self, places: Iterable[int]) -> bool:
         """Whether there are slots for all of these blocks, beside those already promised to others."""
-        num_new = sum(1 for place in places if place >= 0 and not self._is_movable(place))
-        return self._num_movable + num_new <= self._slots.num_free
+        num_new = sum(1 for place in places if place >= 0 and place not in self._owners)
+        return self._num_blocks_kept + num_new <= self._slots.num_free
 
     def places(self, seq_id: int, max_tokens: int) -> tuple[list[int], int]:
         """(places, tokens they hold) of what the sequence kept, up to max_tokens. Empty when it kept nothing."""
@@ -100,21 +96,21 @@ class SwapSpace:
         num_tokens = min(kept.num_tokens, max_tokens)
         return kept.places[: -(-num_tokens // self._block_size)], num_tokens
 
-    def keep(self, seq_id: int, places: Sequence[int], num_tokens: int, to_swap: bool) -> None:
-        """Remember the places of a sequence that has no table (any more)."""
+    def keep(self, seq_id: int, places: Sequence[int], num_tokens: int) -> None:
+        """Remember the places of a sequence that has no table (any more); see `has_room_for` first."""
         assert seq_id not in self._kept, f"sequence {seq_id} keeps blocks already"
         for index, place in enumerate(places):
             if place < 0:
                 self._slots.share(~place)
-            elif to_swap and not self._is_movable(place):
-                self._num_movable += 1
+            elif place not in self._owners:
+                self._num_blocks_kept += 1
             self._owners.setdefault(place, _Owners(index)).seq_ids.append(seq_id)
-        self._kept[seq_id] = Kept(list(places), num_tokens, to_swap)
+        self._kept[seq_id] = Kept(list(places), num_tokens)
 
     def forget(self, seq_id: int) -> list[int]:
         """The sequence needs nothing any more. Returns the blocks that nobody keeps now, last first."""
         kept = self._kept.pop(seq_id, None)
-        return [] if kept is None else self._disown(seq_id, kept.places, kept.to_swap)
+        return [] if kept is None else self._disown(seq_id, kept.places)
 
     def vacate(self, block_id: int, digest: bytes | None) -> None:
         """The block was granted to another sequence: what it holds moves to a slot, or its keepers lose it."""
@@ -125,11 +121,11 @@ class SwapSpace:
         owners = self._owners.get(block_id)
         if owners is None:
             return
-        slot = self._slot_for(block_id, digest) if self._is_movable(block_id) and not is_pending else None
+        slot = self._slot_for(block_id, digest) if not is_pending else None
         if slot is None:
             self.lose(block_id)
             return
-        self._num_movable -= 1
+        self._num_blocks_kept -= 1
         del self._owners[block_id]
         target = self._owners.setdefault(~slot, _Owners(owners.index))
         for seq_id in owners.seq_ids:
@@ -154,7 +150,7 @@ class SwapSpace:
                 self._kept[seq_id].places[owners.index] = block_id
                 self._release(slot)
             self._owners[block_id] = owners
-            self._num_movable += self._is_movable(block_id)
+            self._num_blocks_kept += 1
         return self._cache.digests[slot]
 
     def lose(self, place: int) -> None:
@@ -167,7 +163,7 @@ class SwapSpace:
             kept.num_tokens = min(kept.num_tokens, index * self._block_size)
             if not kept.places:
                 del self._kept[seq_id]
-            self._disown(seq_id, lost, kept.to_swap)
+            self._disown(seq_id, lost)
         if place < 0:
             self._cache.evict(~place)
 
@@ -202,12 +198,8 @@ class SwapSpace:
             assert count == users[slot], f"slot {slot} has ref count {count} but {users[slot]} users"
         num_owned = sum(len(owners.seq_ids) for owners in self._owners.values())
         assert num_owned == sum(len(kept.places) for kept in self._kept.values()), "a place is owned by a sequence without it"
-        movable = sum(place >= 0 and self._is_movable(place) for place in self._owners)
-        assert movable == self._num_movable, f"{movable} blocks can be moved, {self._num_movable} were counted"
-
-    def _is_movable(self, place: int) -> bool:
-        owners = self._owners.get(place)
-        return owners is not None and any(self._kept[seq_id].to_swap for seq_id in owners.seq_ids)
+        num_blocks = sum(place >= 0 for place in self._owners)
+        assert num_blocks == self._num_blocks_kept, f"{num_blocks} blocks are kept, {self._num_blocks_kept} were counted"
 
     def _slot_for(self, block_id: int, digest: bytes | None) -> int | None:
         """A held slot that has, or is about to get, the block's content; None when no slot is free."""
@@ -225,7 +217,7 @@ class SwapSpace:
         self.moves_out.append((block_id, slot))
         return slot
 
-    def _disown(self, seq_id: int, places: list[int], to_swap: bool) -> list[int]:
+    def _disown(self, seq_id: int, places: list[int]) -> list[int]:
         """Take a sequence that is no longer in _kept, or no longer with these places, from their owners."""
         idle: list[int] = []
         for place in reversed(places):
@@ -233,11 +225,10 @@ class SwapSpace:
             owners.seq_ids.remove(seq_id)
             if place < 0:
                 self._release(~place)
-            elif to_swap and not self._is_movable(place):
-                self._num_movable -= 1
             if not owners.seq_ids:
                 del self._owners[place]
                 if place >= 0:
+                    self._num_blocks_kept -= 1
                     idle.append(place)
         return idle
 

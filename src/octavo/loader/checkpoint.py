@@ -123,6 +123,8 @@ def _resolve_format(path: Path, load_format: str) -> tuple[LoadFormat, Path]:
         raise ConfigError(f"load_format is {load_format!r}; known: {known}", param="load_format")
     if not path.exists():
         raise LoadError(f"{path}: no such file or folder")
+    if not (path.is_file() or path.is_dir()):
+        raise LoadError(f"{path}: neither a regular file nor a folder")
     if path.is_file():
         if load_format in ("auto", "gguf"):
             return "gguf", path

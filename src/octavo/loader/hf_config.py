@@ -64,7 +64,7 @@ def model_config(fields: Fields, generation: Fields) -> ModelConfig:
         raise fields.error("quantization_config", f"names the unsupported method {method!r}; load a GGUF file instead")
     name = next((name for name in names if name in _READERS), None)
     if name is None:
-        raise fields.error("architectures", f"names the unknown {', '.join(names)}; known: {', '.join(_READERS)}")
+        raise fields.error("architectures", f"names the unknown {', '.join(names)[:100]}; known: {', '.join(_READERS)}")
     return _READERS[name](fields, generation)
 
 

@@ -38,16 +38,20 @@ def resolve_model(name_or_path: str, *, cache_dir: Path, revision: str | None = 
     Raises: LoadError in one line: no such thing, no network, no space, or a file with the wrong hash.
     """
     name = name_or_path or DEFAULT_MODEL
-    path = Path(name).expanduser()
-    if path.exists():
-        return path
+    try:
+        path = Path(name).expanduser()
+        if path.exists():
+            return path
+    except (OSError, RuntimeError, ValueError) as error:  # too long, a folder without permission, ~nobody, a NUL byte
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise LoadError(f"{name[:200]}: {reason}") from None
     model = EMBEDDED_MODELS.get(name.lower())
     if model is not None:
         return _pull_embedded(model, cache_dir, report or _silent)
     match = _HUB_NAME.fullmatch(name)
     if match is None or (name.endswith(".gguf") and ":" not in name):
         known = ", ".join(EMBEDDED_MODELS)
-        raise LoadError(f"{name}: no such file or folder, no hub name (owner/model) and no embedded model ({known})")
+        raise LoadError(f"{name[:200]}: no such file or folder, no hub name (owner/model) and no embedded model ({known})")
     return _pull_from_hub(match["repo"], match["file"], revision)
 
 

@@ -30,8 +30,8 @@ class MappedFile:
 
 def map_file(path: Path) -> MappedFile:
     """Map a whole file. Raises: LoadError naming the file if it is missing, unreadable, empty or no regular file."""
-    if path.is_dir():
-        raise LoadError(f"{path}: is a folder, expected a file")
+    if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+        raise LoadError(f"{path}: is a folder or a device, expected a file")
     try:
         with path.open("rb") as file:
             status = path.stat()

@@ -9,8 +9,7 @@
 With dtype auto, a matrix that is quantised in the file already stays as it is if its codes have the wanted width; another
 width is refused, since quantising twice costs accuracy that nobody asked to spend. An explicit dtype asks for it.
 
-The embedding and the output head stay at 8 bits: an error in a logit is seen at once, while one in a layer is averaged by those
-above it, and they are read once per token only.
+The embedding and the output head stay at 8 bits, as in GGUF's 4-bit mixes: an error there reaches the logits directly.
 """
 
 from __future__ import annotations

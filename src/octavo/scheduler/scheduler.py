@@ -269,7 +269,7 @@ class Scheduler:
                 index += 1
                 continue
             if self._running and manager.cost(match, first, sequence.num_tokens + 1) + reserved > manager.num_free:
-                manager.promise(sequence, match)
+                manager.promise(sequence, match, self._preemption.prefers_swap(manager.block_size, now))
                 return
             waiting.pop(index)
             self._admit(sequence, match, first, num_new, draft, now)

@@ -59,13 +59,12 @@ def install_handlers(app: FastAPI) -> None:
 
     async def on_http_exception(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        path = request.url.path[:200]
         if error.status_code == 404:
-            message = (
-                f"no route {request.method} {request.url.path}; see /v1/models, /v1/chat/completions, /v1/completions, /docs"
-            )
+            message = f"no route {request.method} {path}; see /v1/models, /v1/chat/completions, /v1/completions, /docs"
         elif error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "another method")
-            message = f"{request.method} is not allowed on {request.url.path}; use {allowed}"
+            message = f"{request.method} is not allowed on {path}; use {allowed}"
         else:
             message = str(error.detail)
         body = error_body(message, "invalid_request_error", None, _HTTP_CODES.get(error.status_code, "http_error"))

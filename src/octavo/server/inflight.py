@@ -30,6 +30,6 @@ class Inflight:
         """True when nobody is inside any more, False when timeout_s seconds went by first."""
         try:
             await asyncio.wait_for(self._empty.wait(), timeout_s)
-        except TimeoutError:
+        except asyncio.TimeoutError:
             return False
         return True

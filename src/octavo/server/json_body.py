@@ -13,6 +13,10 @@ from octavo.errors import InvalidRequestError
 MAX_DEPTH = 64
 """Deepest nesting of arrays and objects. Tool schemas in the wild stay below 20; jinja and pydantic recurse per level."""
 
+MAX_NODES = 100_000
+"""Most lists, objects and keys in all. A body of 16 MiB can hold millions, and each costs the event loop a microsecond and
+more; 4096 messages of parts are 40,000. Numbers in lists (token ids) do not count."""
+
 BODY_TIMEOUT_S = 60.0
 """A body that is not complete after this long gets 408, so that a slow sender cannot hold a connection for ever."""
 
@@ -29,7 +33,7 @@ async def read_json_object(request: Request) -> dict[str, Any]:
     """The body as a dict.
 
     Raises: BodyError 400 (not JSON, not UTF-8, a lone surrogate, NaN, a number out of range, nested deeper than MAX_DEPTH,
-    not an object), 408 (too slow), 415 (content type).
+    more than MAX_NODES lists, objects and keys, not an object), 408 (too slow), 415 (content type or encoding).
     """
     content_type = request.headers.get("content-type", "")
     media_type = content_type.split(";", 1)[0].strip().lower()
@@ -37,9 +41,14 @@ async def read_json_object(request: Request) -> dict[str, Any]:
         raise BodyError(
             f"content type is {media_type[:100]!r}; send application/json", status=415, code="unsupported_media_type"
         )
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", ""):
+        raise BodyError(
+            f"content encoding is {encoding[:100]!r}; send the body as it is", status=415, code="unsupported_media_type"
+        )
     try:
         raw = await asyncio.wait_for(request.body(), BODY_TIMEOUT_S)
-    except TimeoutError:
+    except asyncio.TimeoutError:
         raise BodyError(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s", status=408, code="body_timeout") from None
     except ClientDisconnect:
         raise BodyError("the client closed the connection before the body was complete", code="client_closed") from None
@@ -60,14 +69,21 @@ def parse_json_object(raw: bytes) -> dict[str, Any]:
         raise BodyError(f"the body is not valid UTF-8: {error.reason} at byte {error.start}") from None
     if not isinstance(value, dict):
         raise BodyError("the body must be a JSON object")
-    check_depth(value)
+    check_shape(value)
     return value
 
 
-def check_depth(value: Any, limit: int = MAX_DEPTH) -> None:
-    """Raise BodyError when containers in value nest deeper than limit. Iterative: the stack never grows with the input."""
+def check_shape(value: Any) -> None:
+    """Raise BodyError when value nests deeper than MAX_DEPTH or has more than MAX_NODES lists, objects and keys.
+
+    Iterative: the stack never grows with the input.
+    """
     level = [value]
-    for _ in range(limit):
+    num_nodes = 0
+    for _ in range(MAX_DEPTH):
+        num_nodes += sum(len(container) if isinstance(container, dict) else 1 for container in level)
+        if num_nodes > MAX_NODES:
+            raise BodyError(f"the body has more than {MAX_NODES} lists, objects and keys", code="json_too_large")
         level = [
             child
             for container in level
@@ -76,4 +92,4 @@ def check_depth(value: Any, limit: int = MAX_DEPTH) -> None:
         ]
         if not level:
             return
-    raise BodyError(f"the body is nested deeper than {limit} levels", code="json_too_deep")
+    raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels", code="json_too_deep")

@@ -22,12 +22,14 @@ def encode_chat(
     continue_final_message: bool = False,
     template_kwargs: Mapping[str, Any] | None = None,
     parse_special_in_content: bool = False,
+    max_tokens: int | None = None,
 ) -> list[int]:
     """Prompt token ids of a conversation.
 
     For ordinary text they are those of tokenising the rendered chat as transformers does. Control-token text that a request
     carries ("<|im_end|>" in a message, a name, a tool description, a key) is encoded as plain text, unless
     parse_special_in_content. There is exactly one BOS where the model wants one, whether or not the template writes it.
+    A chat of clearly more than max_tokens tokens is refused early (ContextLengthError), see Tokenizer.require_fits.
 
     Raises InvalidRequestError if the template cannot take the request, or if this tokenizer would turn the text of the request
     into a control token even so.
@@ -40,7 +42,10 @@ def encode_chat(
         continue_final_message=continue_final_message,
         extra=template_kwargs,
         protect=not parse_special_in_content,
+        max_characters=None if max_tokens is None else tokenizer.most_characters(max_tokens),
     )
+    if max_tokens is not None:
+        tokenizer.require_fits(chat.text, max_tokens, "messages")
     if chat.mark is None:
         ids = tokenizer.encode(chat.text, add_special_tokens=False)
     else:

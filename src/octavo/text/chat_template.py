@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from octavo.errors import InvalidRequestError, LoadError
+from octavo.errors import ContextLengthError, InvalidRequestError, LoadError
 from octavo.text.content_format import (
     ContentFormat,
     Message,
@@ -122,11 +122,13 @@ class ChatTemplate:
         continue_final_message: bool = False,
         extra: Mapping[str, Any] | None = None,
         protect: bool = True,
+        max_characters: int | None = None,
     ) -> RenderedChat:
         """Render the conversation; with protect, user strings carry marks wherever they could yield a control token.
 
         continue_final_message leaves the last message open, so that the model goes on writing it. `extra` are further template
-        variables. Raises InvalidRequestError for anything in the request the template cannot take.
+        variables. Raises InvalidRequestError for anything in the request the template cannot take, and ContextLengthError,
+        before any work, when its texts have more than max_characters.
         """
         compiled = self._select(tools)
         extra = dict(extra or {})
@@ -134,6 +136,8 @@ class ChatTemplate:
         chat = prepare_messages(messages, compiled.content_format, compiled.takes_strings)
         given = {"tools": None if tools is None else list(tools), "documents": None if documents is None else list(documents)}
         variables: dict[str, Any] = {name: plain_data(value, name) for name, value in {**given, **extra}.items()}
+        if max_characters is not None:
+            _require_size([*_strings(chat), *_strings(variables)], max_characters)
         mark: str | None = None
         if protect:
             chat, variables, mark = _mark_inputs(compiled, chat, variables)
@@ -209,6 +213,15 @@ def _check_request(extra: Mapping[str, Any], add_generation_prompt: bool, contin
             "continue_final_message and add_generation_prompt cannot both be true: the first goes on writing the last message, "
             "the second starts a new one",
             param="continue_final_message",
+        )
+
+
+def _require_size(texts: list[str], most: int) -> None:
+    size = sum(map(len, texts))
+    if size > most:
+        raise ContextLengthError(
+            f"messages, tools and template variables have {size} characters; no prompt that fits has more than {most}",
+            param="messages",
         )
 
 

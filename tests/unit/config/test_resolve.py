@@ -71,12 +71,22 @@ def test_a_context_beyond_the_model_is_refused() -> None:
         ({"kv_cache_memory": 0.001, "block_size": 32}, "kv_cache_memory"),
         ({"max_num_batched_tokens": 100, "chunked_prefill_size": 101}, "chunked_prefill_size"),
         ({"max_num_batched_tokens": 20, "max_num_seqs": 21}, "max_num_seqs"),
+        ({"kv_cache_memory": 0.005}, "kv_cache_memory"),
+        ({"num_threads": 17}, "num_threads"),
     ],
 )
 def test_values_that_cannot_work_are_refused_by_name(options: dict[str, Any], param: str) -> None:
     with pytest.raises(ConfigError) as caught:
         resolved(**options)
     assert caught.value.param == param
+
+
+def test_a_short_context_can_be_asked_for() -> None:
+    assert resolved(kv_cache_memory=0.005, max_model_len=80).max_model_len == 80
+
+
+def test_some_more_threads_than_cpus_can_be_asked_for() -> None:
+    assert resolved(num_threads=16).config.backend.num_threads == 16
 
 
 def test_defaults_are_lowered_to_the_token_budget_with_a_notice() -> None:

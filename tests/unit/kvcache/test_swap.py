@@ -83,8 +83,8 @@ def test_a_beginning_that_two_victims_share_moves_once_each_way() -> None:
     manager.check_integrity()
 
 
-def test_without_slots_for_all_of_it_a_sequence_is_not_swapped_but_keeps_what_nobody_takes() -> None:
-    manager = KVCacheManager(6, SIZE, enable_prefix_caching=False, num_swap_blocks=4)
+def test_without_slots_for_all_of_it_a_sequence_keeps_what_the_prefix_cache_still_finds() -> None:
+    manager = KVCacheManager(6, SIZE, num_swap_blocks=4)
     one, two = sequence_of(1, 40), sequence_of(2, 16, stem=2)
     admit(manager, one)
     assert not manager.preempt(one, to_swap=True)
@@ -96,7 +96,7 @@ def test_without_slots_for_all_of_it_a_sequence_is_not_swapped_but_keeps_what_no
 def test_slots_promised_to_one_victim_are_not_promised_to_another() -> None:
     space = SwapSpace(3, SIZE)
     assert space.has_room_for([5, 6])
-    space.keep(1, [5, 6], 16, to_swap=True)
+    space.keep(1, [5, 6], 16)
     assert space.has_room_for([5, 6, 7]) and not space.has_room_for([7, 8])
     space.forget(1)
     assert space.has_room_for([7, 8])
@@ -145,7 +145,7 @@ def test_a_promise_is_kept_while_others_take_blocks() -> None:
     admit(manager, first)
     manager.free(1)
     waiting = sequence_of(2, 25)
-    manager.promise(waiting, manager.match(waiting, 25))
+    manager.promise(waiting, manager.match(waiting, 25), to_swap=True)
     admit(manager, sequence_of(3, 48, stem=3))
     assert manager.match(waiting, 25).num_tokens == 24, "moved, not lost"
     manager.free(2)
@@ -160,7 +160,7 @@ def test_without_a_swap_space_promised_blocks_are_reused_last() -> None:
     manager.free(1)
     manager.free(2)
     waiting = sequence_of(3, 17, stem=1)
-    manager.promise(waiting, manager.match(waiting, 17))
+    manager.promise(waiting, manager.match(waiting, 17), to_swap=True)
     admit(manager, sequence_of(4, 32, stem=4))
     assert manager.match(waiting, 17).num_tokens == 16
     assert manager.match(sequence_of(5, 17, stem=2), 17).num_tokens == 0

@@ -110,3 +110,16 @@ def test_a_copy_of_a_folder_has_the_same_tensors(write_folder: WriteFolder, tmp_
         np.array_equal(open_checkpoint(copy).tensors[name].data, tensor.data)
         for name, tensor in open_checkpoint(folder).tensors.items()
     )
+
+
+def test_what_is_neither_file_nor_folder_is_refused_and_not_waited_for(write_folder: WriteFolder, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.gguf"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(LoadError, match="neither a regular file nor a folder"):
+            open_checkpoint(path)
+    folder = write_folder()
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    with pytest.raises(LoadError, match="model.safetensors"):
+        open_checkpoint(folder)

@@ -146,3 +146,10 @@ def test_a_hub_name_without_the_hub_is_one_clear_line(tmp_path: Path, monkeypatc
     with pytest.raises(LoadError, match="the Hugging Face hub could not provide it") as caught:
         resolve_model("octavo-tests/no-such-model", cache_dir=tmp_path)
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody-at-all/model", "a\0b"])
+def test_a_name_the_file_system_refuses_is_one_clear_line(name: str, tmp_path: Path) -> None:
+    with pytest.raises(LoadError) as caught:
+        resolve_model(name, cache_dir=tmp_path)
+    assert "\n" not in caught.value.message and len(caught.value.message) < 400

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.server.json_body import MAX_DEPTH, BodyError, check_depth, parse_json_object
+from octavo.server.json_body import MAX_DEPTH, MAX_NODES, BodyError, check_shape, parse_json_object
 
 
 def nested(depth: int) -> Any:
@@ -19,16 +19,23 @@ def nested(depth: int) -> Any:
 
 
 def test_depth_up_to_the_limit_passes() -> None:
-    check_depth(nested(MAX_DEPTH))
+    check_shape(nested(MAX_DEPTH))
 
 
 def test_depth_beyond_the_limit_is_refused() -> None:
     with pytest.raises(BodyError, match="deeper"):
-        check_depth(nested(MAX_DEPTH + 1))
+        check_shape(nested(MAX_DEPTH + 1))
 
 
 def test_wide_values_are_not_deep() -> None:
-    check_depth({"prompt": list(range(100_000)), "list": [[1]] * 1000})
+    check_shape({"prompt": list(range(2 * MAX_NODES)), "list": [[1]] * 1000})
+
+
+@pytest.mark.parametrize("value", [{"a": [[]] * MAX_NODES}, {"a": [{str(i): 1 for i in range(MAX_NODES)}]}])
+def test_a_body_of_too_many_pieces_is_refused(value: Any) -> None:
+    with pytest.raises(BodyError, match="more than 100000") as caught:
+        check_shape(value)
+    assert caught.value.code == "json_too_large"
 
 
 @given(st.binary(max_size=64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
-from octavo.errors import InvalidRequestError
+from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.text.load import load_tokenizer
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
@@ -185,3 +186,30 @@ def test_one_tokenizer_serves_several_threads(small_tokenizer: ByName, documents
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda index: jobs[index % 3](), range(60)))
     assert results == [expected[index % 3] for index in range(60)]
+
+
+def test_a_text_that_clearly_does_not_fit_is_refused_without_tokenising_it(smollm2_gguf: Path) -> None:
+    tokenizer = load_tokenizer(smollm2_gguf)
+    with pytest.raises(ContextLengthError, match="no 100 tokens have more") as caught:
+        tokenizer.require_fits("a" * 20_000_000, 100, "prompt")
+    assert caught.value.param == "prompt"
+    with pytest.raises(ContextLengthError, match="the first 1600 alone are"):
+        tokenizer.require_fits("one two three " * 200, 100, "prompt")
+
+
+@pytest.mark.parametrize("text", ["word " * 90, " " * 5000, "\n" * 2000, "中" * 90, "<|im_end|>" * 100])
+def test_a_text_that_fits_is_never_refused(smollm2_gguf: Path, text: str) -> None:
+    tokenizer = load_tokenizer(smollm2_gguf)
+    tokenizer.require_fits(text, len(tokenizer.encode(text)), "prompt")
+
+
+def test_other_threads_run_while_a_long_text_is_tokenised(smollm2_gguf: Path) -> None:
+    tokenizer = load_tokenizer(smollm2_gguf)
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(tokenizer.encode, "some words, 123 of them\n" * 40_000)
+        ticks = 0
+        while not work.done():
+            time.sleep(0.001)
+            ticks += 1
+    assert len(work.result()) > 300_000
+    assert ticks > 20  # with the interpreter locked: one or two

@@ -73,7 +73,7 @@ async def _generation(body: ChatBody, context: ServerContext) -> Generation:
     if body.top_logprobs is not None and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
     max_tokens, param = _max_tokens(body)
-    token_ids = await render(body, context)
+    token_ids = await render(body, context, context.max_model_len)
     try:
         budget = output_budget(len(token_ids), max_tokens, context.max_model_len, param)
     except ContextLengthError as error:

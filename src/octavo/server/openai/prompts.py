@@ -30,9 +30,10 @@ async def read_prompts(value: Any, context: ServerContext, *, add_special_tokens
     prompts: list[Prompt] = []
     for item in _split(value):
         if isinstance(item, str):
-            prompts.append(Prompt(item, await encode_text(item, context, "prompt", add_special_tokens=add_special_tokens)))
+            token_ids = await encode_text(item, context, context.max_model_len, add_special_tokens=add_special_tokens)
+            prompts.append(Prompt(item, token_ids))
         else:
-            prompts.append(Prompt(None, _checked_ids(item, context.vocab_size)))
+            prompts.append(Prompt(None, checked_ids(item, context.vocab_size, "prompt")))
     for index, prompt in enumerate(prompts):
         if not prompt.token_ids:
             where = "prompt" if len(prompts) == 1 else f"prompt[{index}]"
@@ -40,12 +41,18 @@ async def read_prompts(value: Any, context: ServerContext, *, add_special_tokens
     return prompts
 
 
-async def encode_text(text: str, context: ServerContext, param: str, *, add_special_tokens: bool) -> list[int]:
-    """Token ids of text. In a thread: a prompt of megabytes takes seconds, and the streams of others must go on."""
-    try:
-        return await asyncio.to_thread(context.engine.tokenizer.encode, text, add_special_tokens=add_special_tokens)
-    except InvalidRequestError as error:
-        raise InvalidRequestError(error.message, param=param, code=error.code) from None
+async def encode_text(text: str, context: ServerContext, max_tokens: int, *, add_special_tokens: bool) -> list[int]:
+    """Token ids of a prompt, which may be refused early when there are clearly more than max_tokens.
+
+    In a thread: a long prompt takes a good part of a second, and the streams of others must go on.
+    """
+    tokenizer = context.engine.tokenizer
+
+    def encode() -> list[int]:
+        tokenizer.require_fits(text, max_tokens, "prompt")
+        return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    return await asyncio.to_thread(encode)
 
 
 def _split(value: Any) -> Sequence[str | list[Any]]:
@@ -68,15 +75,16 @@ def _split(value: Any) -> Sequence[str | list[Any]]:
     )
 
 
-def _checked_ids(ids: list[Any], vocab_size: int) -> list[int]:
+def checked_ids(ids: list[Any], vocab_size: int, param: str) -> list[int]:
+    """ids unless one is no token id of the vocabulary: InvalidRequestError."""
     if ids and {type(token_id) for token_id in ids} != {int}:
-        raise InvalidRequestError("prompt mixes token ids with other values", param="prompt", code="invalid_type")
+        raise InvalidRequestError(f"{param} mixes token ids with other values", param=param, code="invalid_type")
     if ids and not (min(ids) >= 0 and max(ids) < vocab_size):
         wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
         shown = wrong if abs(wrong) < 2**63 else "too large a number"
         raise InvalidRequestError(
-            f"prompt holds token id {shown}; the vocabulary has ids 0..{vocab_size - 1}",
-            param="prompt",
+            f"{param} holds token id {shown}; the vocabulary has ids 0..{vocab_size - 1}",
+            param=param,
             code="token_out_of_range",
         )
     return ids

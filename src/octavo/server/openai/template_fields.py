@@ -22,8 +22,11 @@ class TemplateFields(Body):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-async def render(body: TemplateFields, context: ServerContext) -> list[int]:
-    """Token ids of the conversation. In a thread, as templates and tokenizers may take their time with long ones."""
+async def render(body: TemplateFields, context: ServerContext, max_tokens: int) -> list[int]:
+    """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens.
+
+    In a thread, as templates and tokenizers may take their time with long ones.
+    """
     sources = context.engine.tokenizer.spec.chat_templates.values()
     messages = read_messages(body.messages, template_knows_developer=any("developer" in source for source in sources))
     continues = bool(body.continue_final_message)
@@ -36,8 +39,9 @@ async def render(body: TemplateFields, context: ServerContext) -> list[int]:
         context.engine.tokenizer,
         context.engine.chat_template,
         messages,
-        tools=read_tools(body.tools) if body.tools else None,
+        tools=read_tools(body.tools) or None if body.tools is not None else None,
         add_generation_prompt=body.add_generation_prompt is not False and not continues,
         continue_final_message=continues,
         template_kwargs=body.chat_template_kwargs,
+        max_tokens=max_tokens,
     )

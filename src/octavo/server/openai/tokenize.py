@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 import msgspec
@@ -14,9 +15,11 @@ from octavo.server.context import ServerContext, context_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.body import Body, parse_body
-from octavo.server.openai.prompts import encode_text
-from octavo.server.openai.sampling_fields import Count
+from octavo.server.openai.prompts import checked_ids, encode_text
 from octavo.server.openai.template_fields import TemplateFields, render
+
+MAX_TOKENS = 65536
+"""Most tokens taken or given here when the context is shorter: about a megabyte of text, a second of work."""
 
 ModelName = Annotated[str, Field(max_length=1024)]
 
@@ -35,7 +38,7 @@ class DetokenizeBody(Body):
     """tokens: ids below the vocabulary size."""
 
     model: ModelName | None = None
-    tokens: list[Count]
+    tokens: Any
 
 
 async def tokenize(request: Request) -> Response:
@@ -44,29 +47,32 @@ async def tokenize(request: Request) -> Response:
     body = parse_body(TokenizeBody, await read_json_object(request))
     context.check_model(body.model)
     token_ids = await _token_ids(body, context)
+    return json_response(await asyncio.to_thread(_answer, token_ids, context, bool(body.return_token_strs)))
+
+
+def _answer(token_ids: list[int], context: ServerContext, with_texts: bool) -> bytes:
     tokenizer = context.engine.tokenizer
-    return json_response(
-        msgspec.json.encode(
-            {
-                "count": len(token_ids),
-                "max_model_len": context.engine.max_model_len,
-                "tokens": token_ids,
-                "token_strs": [tokenizer.token_text(i) for i in token_ids] if body.return_token_strs else None,
-            }
-        )
+    return msgspec.json.encode(
+        {
+            "count": len(token_ids),
+            "max_model_len": context.engine.max_model_len,
+            "tokens": token_ids,
+            "token_strs": [tokenizer.token_text(i) for i in token_ids] if with_texts else None,
+        }
     )
 
 
 async def _token_ids(body: TokenizeBody, context: ServerContext) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("give either prompt or messages", param="prompt", code="missing_field")
-    if body.prompt is not None:
-        return await encode_text(body.prompt, context, "prompt", add_special_tokens=body.add_special_tokens is not False)
-    if body.add_special_tokens:
-        raise InvalidRequestError(
-            "add_special_tokens is for prompt; the chat template writes its own", param="add_special_tokens"
-        )
-    return await render(body, context)
+    limit = max(context.max_model_len, MAX_TOKENS)
+    if body.prompt is None:
+        if body.add_special_tokens:
+            raise InvalidRequestError(
+                "add_special_tokens is for prompt; the chat template writes its own", param="add_special_tokens"
+            )
+        return await render(body, context, limit)
+    return await encode_text(body.prompt, context, limit, add_special_tokens=body.add_special_tokens is not False)
 
 
 async def detokenize(request: Request) -> Response:
@@ -74,12 +80,11 @@ async def detokenize(request: Request) -> Response:
     context = context_of(request)
     body = parse_body(DetokenizeBody, await read_json_object(request))
     context.check_model(body.model)
-    for token_id in body.tokens:
-        if token_id >= context.vocab_size:
-            raise InvalidRequestError(
-                f"tokens holds token id {token_id}; the vocabulary has ids 0..{context.vocab_size - 1}",
-                param="tokens",
-                code="token_out_of_range",
-            )
-    text = context.engine.tokenizer.decode(body.tokens, skip_special_tokens=False)
+    if not isinstance(body.tokens, list):
+        raise InvalidRequestError("tokens must be a list of token ids", param="tokens", code="invalid_type")
+    limit = max(context.max_model_len, MAX_TOKENS)
+    if len(body.tokens) > limit:
+        raise InvalidRequestError(f"tokens has {len(body.tokens)} entries; at most {limit} are allowed", param="tokens")
+    token_ids = checked_ids(body.tokens, context.vocab_size, "tokens")
+    text = await asyncio.to_thread(context.engine.tokenizer.decode, token_ids, skip_special_tokens=False)
     return json_response(msgspec.json.encode({"prompt": text}))

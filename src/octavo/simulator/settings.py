@@ -1,0 +1,97 @@
+"""engine_spec: from the flags of an engine and a profile to the engine that is simulated."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from octavo.config.cache import CacheConfig
+from octavo.config.resolve import GIB, MAX_DEFAULT_KV_BYTES
+from octavo.config.scheduler import SchedulerConfig
+from octavo.errors import ConfigError
+from octavo.simulator.profile import Profile
+from octavo.simulator.replica import EngineSpec
+
+HONOURED = frozenset(
+    {
+        "block_size",
+        "kv_cache_memory",
+        "enable_prefix_caching",
+        "num_gpu_blocks_override",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "chunked_prefill_size",
+        "max_model_len",
+        "scheduler_policy",
+    }
+)
+"""The engine's settings that a simulation follows. Others are not offered, rather than taken and ignored."""
+
+
+def unsupported_settings() -> list[str]:
+    """Fields of the cache and scheduler sections that are not simulated."""
+    return [field.name for section in (CacheConfig, SchedulerConfig) for field in fields(section) if field.name not in HONOURED]
+
+
+def engine_spec(cache: CacheConfig, scheduler: SchedulerConfig, profile: Profile) -> EngineSpec:
+    """The simulated engine. The KV cache is num_blocks, or kv_cache_memory, or the 4 GiB an engine takes by itself at most.
+
+    max_model_len is the model's context, or what the KV cache holds if less. Raises ConfigError naming the flag.
+    """
+    if cache.block_size % 8:
+        raise ConfigError(f"--block-size {cache.block_size} must be a multiple of 8", param="block_size")
+    num_blocks = cache.num_gpu_blocks_override
+    if num_blocks is None:
+        budget = cache.kv_cache_memory * GIB if cache.kv_cache_memory is not None else MAX_DEFAULT_KV_BYTES
+        num_blocks = int(budget / (profile.kv_bytes_per_token * cache.block_size))
+    elif cache.kv_cache_memory is not None:
+        raise ConfigError("--num-blocks and --kv-cache-memory both set the KV cache's size; give one", param="num_blocks")
+    if num_blocks < 1:
+        raise ConfigError(
+            f"--kv-cache-memory {cache.kv_cache_memory} is less than one block of {cache.block_size} tokens",
+            param="kv_cache_memory",
+        )
+    capacity = num_blocks * cache.block_size
+    max_model_len = scheduler.max_model_len
+    if max_model_len is None:
+        max_model_len = min(profile.max_position, capacity)
+    elif max_model_len > capacity:
+        raise ConfigError(
+            f"--max-model-len {max_model_len} does not fit the KV cache of {capacity} tokens; lower it, or raise "
+            f"--kv-cache-memory or --num-blocks",
+            param="max_model_len",
+        )
+    return EngineSpec(
+        scheduler=_fit_step(replace(scheduler, max_model_len=max_model_len)),
+        num_blocks=num_blocks,
+        block_size=cache.block_size,
+        enable_prefix_caching=cache.enable_prefix_caching,
+    )
+
+
+def _fit_step(scheduler: SchedulerConfig) -> SchedulerConfig:
+    """As the engine does: defaults that a step cannot hold are lowered, values that were given are refused."""
+    budget, default = scheduler.max_num_batched_tokens, SchedulerConfig()
+    for name, value in (("max_num_seqs", scheduler.max_num_seqs), ("chunked_prefill_size", scheduler.chunked_prefill_size)):
+        if value > budget and value != getattr(default, name):
+            flag = "--" + name.replace("_", "-")
+            raise ConfigError(
+                f"{flag} {value} is more than --max-num-batched-tokens {budget}, so it could never be reached; lower it to "
+                f"{budget} or raise --max-num-batched-tokens",
+                param=name,
+            )
+    return replace(
+        scheduler,
+        max_num_seqs=min(scheduler.max_num_seqs, budget),
+        chunked_prefill_size=min(scheduler.chunked_prefill_size, budget),
+    )
+
+
+def describe_engine(spec: EngineSpec) -> str:
+    """One line: what is simulated."""
+    scheduler = spec.scheduler
+    return (
+        f"engine   {spec.num_blocks} blocks of {spec.block_size} = {spec.num_blocks * spec.block_size} tokens, context "
+        f"{spec.max_model_len}; at most {scheduler.max_num_seqs} sequences and {scheduler.max_num_batched_tokens} tokens per "
+        f"step, {scheduler.chunked_prefill_size} of one prompt; policy {scheduler.scheduler_policy}, prefix caching "
+        f"{'on' if spec.enable_prefix_caching else 'off'}"
+    )

@@ -1,0 +1,1 @@
+"""Searches an engine's settings with the simulator."""
