@@ -13,10 +13,18 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
+from octavo.config.cache import CacheConfig
+from octavo.config.changes import Changes, apply_changes, settings_in_force
+from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
+from octavo.config.resolve import GIB
+from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.logprobs import PositionLogprobs
 from octavo.engine.outputs import CompletionOutput, RequestOutput
+from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
+from octavo.kvcache.manager import KVCacheManager
+from octavo.kvcache.report import MemoryReport, memory_report
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.emitter import TextEmitter
@@ -76,6 +84,9 @@ class FakeEngine:
         )
         self.max_model_len = 512
         self.generation_defaults: dict[str, Any] = {}
+        self.resolved_config = EngineConfig(
+            cache=CacheConfig(num_gpu_blocks_override=64, kv_cache_memory=1.0), scheduler=SchedulerConfig(max_model_len=512)
+        )
         self.metrics = CollectorRegistry()
         self.weights_version = "0123456789abcdef"
         self.release = asyncio.Event()
@@ -174,6 +185,15 @@ class FakeEngine:
         """Until exactly count requests have an open iterator."""
         async with self._changed:
             await asyncio.wait_for(self._changed.wait_for(lambda: len(self.running) == count), 10)
+
+    async def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:
+        config = apply_changes(self.resolved_config, Changes.of(settings), free_bytes=2 * GIB)
+        old, new = settings_in_force(self.resolved_config), settings_in_force(config)
+        self.resolved_config = config
+        return ReconfigureReport(config, {name: (old[name], new[name]) for name in new if old[name] != new[name]}, 1, 2, 0.5)
+
+    async def memory_stats(self) -> MemoryReport:
+        return memory_report(KVCacheManager(4, 16), [], 1024)
 
     async def check_health(self) -> None:
         if self.is_dead:

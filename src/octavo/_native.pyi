@@ -52,6 +52,11 @@ class KvCache:
 
     def copy_blocks(self, pairs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
 
+    def take_tokens(self, source: KvCache, runs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pool: ThreadPool) -> None:
+        """
+        Moves tokens here from a cache that differs in its blocks alone, and spends that one.
+        """
+
 class WeightKind(enum.Enum):
     f32 = 0
 

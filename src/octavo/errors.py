@@ -59,6 +59,14 @@ class AuthenticationError(OctavoError):
     type = "authentication_error"
 
 
+class PermissionDeniedError(OctavoError):
+    """The route exists but this server does not open it."""
+
+    status = 403
+    code = "permission_denied"
+    type = "permission_error"
+
+
 class OverloadedError(OctavoError):
     """The queue is full; the client should come back after `retry_after_s` seconds."""
 

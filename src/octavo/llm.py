@@ -15,6 +15,7 @@ from octavo.engine.input import Prompt
 from octavo.engine.llm_engine import LLMEngine
 from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.errors import InvalidRequestError
+from octavo.kvcache.report import MemoryReport
 from octavo.loader.progress import PullProgress
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_encoding import encode_chat
@@ -95,6 +96,10 @@ class LLM:
             for conversation in conversations
         ]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+
+    def memory_stats(self) -> MemoryReport:
+        """The KV cache in full: counts, waste, block map, block tables."""
+        return self.llm_engine.memory_stats()
 
     def get_tokenizer(self) -> Tokenizer:
         return self.llm_engine.tokenizer

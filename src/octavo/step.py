@@ -6,6 +6,8 @@ a sequence's token ids and block table travel once, later steps send only what i
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
 from octavo.sampling_params import SamplingParams
@@ -123,3 +125,23 @@ class StepResult(msgspec.Struct):
     prompt_logprobs: list[PromptLogprobs] = []
     failed: dict[int, str] = {}
     swap: SwapReport | None = None
+
+
+TokenRun: TypeAlias = tuple[int, int, int]
+"""(source slot, target slot, number of tokens): tokens that stand side by side within one block, before and after."""
+
+
+class Relayout(msgspec.Struct):
+    """New sizes of the KV cache and of a step, between two steps. The worker honours all of it or raises and stays as it was.
+
+    moves   tokens of the old cache and where they go in the new one; all targets are distinct. What is not moved is lost.
+            None: block_size and num_blocks are as before and the cache stays where it is
+    tables  block table of each sequence that keeps its blocks; the worker forgets every other sequence
+    """
+
+    block_size: int
+    num_blocks: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    moves: list[TokenRun] | None
+    tables: dict[int, list[int]]

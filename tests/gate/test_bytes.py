@@ -143,3 +143,39 @@ def test_streamed_deltas_join_to_the_same_bytes(smollm2_gguf: Path, jobs: list[G
     engine = make_engine(smollm2_gguf)
     assert_equal(serve_all(engine, jobs, OutputKind.DELTA), alone, "streamed")
     engine.shutdown()
+
+
+CHANGES: tuple[dict[str, int], ...] = (
+    {"block_size": 32},
+    {"block_size": 8, "chunked_prefill_size": 48, "max_num_batched_tokens": 96},
+    {"num_blocks": 220},  # 1,760 slots: fewer than those in use
+    {"num_blocks": 1800, "max_num_seqs": 40, "max_num_batched_tokens": 300, "chunked_prefill_size": 300},
+    {"block_size": 24},
+    {"max_num_seqs": 7},
+    {"block_size": 16},
+)
+
+
+@pytest.mark.parametrize("options", [{"enable_prefix_caching": True}, {}, {"kv_cache_dtype": "bfloat16"}])
+def test_reconfiguring_while_requests_run_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]
+) -> None:
+    if "kv_cache_dtype" in options:
+        # Other roundings, other bytes: what they must equal is the same storage type without any change.
+        engine = make_engine(smollm2_gguf, **options)
+        alone = [fingerprint(output) for output in serve_all(engine, jobs)]
+        engine.shutdown()
+    engine = make_engine(smollm2_gguf, **options)
+    for index, job in enumerate(jobs):
+        engine.add_request(str(index), job.prompt, job.params, output_kind=OutputKind.FINAL_ONLY)
+    changes, reports, outputs = list(CHANGES), [], {}
+    while engine.has_unfinished_requests():
+        if changes and engine.stats().num_steps >= 3 * (len(CHANGES) - len(changes) + 1):
+            reports.append(engine.reconfigure(**changes.pop(0)))
+        outputs.update({output.request_id: output for output in engine.step()})
+    engine.check_integrity()
+    engine.shutdown()
+    assert_equal([outputs[str(index)] for index in range(len(jobs))], alone, f"reconfigured, {options}")
+    assert not changes and sum(report.num_preempted for report in reports) > 0
+    moved = [report.num_moved_tokens for report in reports if "block_size" in report.changed]
+    assert len(moved) == 4 and min(moved) > 0 and sum(moved) > 2000, moved

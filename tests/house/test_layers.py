@@ -13,7 +13,7 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("cli",),
     ("tuner",),
     ("quantize", "loadgen", "simulator"),
-    ("llm", "server"),
+    ("llm", "server", "utils"),
     ("engine",),
     ("scheduler",),
     ("kvcache",),

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import httpx
@@ -85,9 +86,11 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(config: ServerConfig, **app_options: Any) -> Iterator[LiveServer]:
+def live_server(config: ServerConfig, scheduler_policy: str = "fcfs") -> Iterator[LiveServer]:
     engine = FakeEngine()
-    server = LiveServer(engine, create_app(engine, config, model_name=MODEL, **app_options))
+    scheduler = replace(engine.resolved_config.scheduler, scheduler_policy=scheduler_policy)
+    engine.resolved_config = replace(engine.resolved_config, scheduler=scheduler)
+    server = LiveServer(engine, create_app(engine, config, model_name=MODEL))
     server.start()
     try:
         yield server

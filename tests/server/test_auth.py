@@ -1,4 +1,4 @@
-"""Without the key no route answers but /health."""
+"""Without the key no route answers but /health; the admin routes have a key of their own, or are closed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from tests.fakes_server import FakeEngine
 from tests.server.conftest import MODEL, LiveServer, live_server
 
 from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError
 from octavo.server.app import create_app
 from octavo.server.middleware.auth import PUBLIC_PATHS
+from octavo.server.run import check_keys
 
 KEY = "s3cret-ключ"
 
@@ -48,6 +50,9 @@ def test_every_route_needs_the_key(guarded: LiveServer, method: str, path: str) 
     if path in PUBLIC_PATHS:
         assert answer.status_code == 200
         return
+    if path.startswith("/admin"):
+        assert answer.status_code == 403
+        return
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     if method != "HEAD":
@@ -68,9 +73,50 @@ def test_two_authorization_headers_are_refused(guarded: LiveServer) -> None:
 def test_the_right_key_opens_every_get_route(guarded: LiveServer, scheme: str) -> None:
     headers = {b"authorization": f"{scheme} {KEY}".encode()}
     for method, path in all_routes():
-        if method == "GET":
+        if method == "GET" and not path.startswith("/admin"):
             assert httpx.get(guarded.url + path, headers=headers).status_code == 200, path
 
 
 def test_public_paths_are_health_alone() -> None:
     assert frozenset({"/health"}) == PUBLIC_PATHS
+
+
+ADMIN = [(method, path) for method, path in all_routes() if path.startswith("/admin")]
+
+
+def test_there_are_admin_routes() -> None:
+    assert {("POST", "/admin/reconfigure"), ("GET", "/admin/memory"), ("GET", "/admin/config")} <= set(ADMIN)
+
+
+@pytest.mark.parametrize("api_key", [None, KEY])
+@pytest.mark.parametrize(("method", "path"), [*ADMIN, ("GET", "/admin"), ("GET", "/admin/nowhere"), ("OPTIONS", "/admin/")])
+def test_without_an_admin_key_admin_routes_are_closed(method: str, path: str, api_key: str | None) -> None:
+    with live_server(ServerConfig(api_key=api_key)) as live:
+        for headers in ({}, {"authorization": "Bearer x"}, {b"authorization": f"Bearer {KEY}".encode()}):
+            answer = httpx.request(method, live.url + path, headers=headers)
+            assert answer.status_code == 403
+            if method != "HEAD":
+                assert answer.json()["error"]["code"] == "permission_denied" and "--admin-api-key" in answer.text
+
+
+def test_the_admin_key_opens_admin_routes_and_nothing_else() -> None:
+    with live_server(ServerConfig(api_key=KEY, admin_api_key="adm")) as live:
+        user, admin = {b"authorization": f"Bearer {KEY}".encode()}, {"authorization": "Bearer adm"}
+        for method, path in ADMIN:
+            assert httpx.request(method, live.url + path).status_code == 401
+            assert httpx.request(method, live.url + path, headers=user).status_code == 401
+            assert httpx.request(method, live.url + path, headers=admin).status_code in (200, 400)
+        assert httpx.get(f"{live.url}/v1/models", headers=admin).status_code == 401
+        assert httpx.get(f"{live.url}/v1/models", headers=user).status_code == 200
+
+
+@pytest.mark.parametrize(("keys", "param"), [({"api_key": ""}, "api_key"), ({"admin_api_key": " "}, "admin_api_key")])
+def test_empty_keys_are_refused(keys: dict[str, str], param: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_keys(ServerConfig(**keys))
+    assert refused.value.param == param
+
+
+def test_one_key_for_both_doors_is_refused() -> None:
+    with pytest.raises(ConfigError, match="every client would be an admin"):
+        check_keys(ServerConfig(api_key="k", admin_api_key="k"))

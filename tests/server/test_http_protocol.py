@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
-from tests.server.conftest import LiveServer
+from starlette.requests import Request
+from tests.server.conftest import MAX_BODY_SIZE, LiveServer
 
 from octavo.server import http_protocol
+from octavo.server.body_budget import BODIES_IN_BUDGET
 from octavo.server.http_protocol import MAX_HEAD_BYTES
 
 
@@ -55,3 +58,31 @@ def test_a_connection_serves_several_requests(server: LiveServer) -> None:
     request = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
     last = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
     assert exchange(server, request * 3 + last).count(b"HTTP/1.1 200") == 4
+
+
+def test_large_bodies_on_their_way_are_bounded_and_given_back(server: LiveServer) -> None:
+    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % MAX_BODY_SIZE
+    unfinished = b'{"prompt": "' + b"x" * (MAX_BODY_SIZE - 100)
+    bodies = server.app.state.context.bodies
+    socks = [server.connect() for _ in range(BODIES_IN_BUDGET)]
+    for number, sock in enumerate(socks, start=1):
+        sock.sendall(head + unfinished)
+        while server.call(lambda: bodies.held) < number * len(unfinished):
+            pass
+    assert status_and_code(exchange(server, head + unfinished)) == (b"429", "overloaded")
+    for sock in socks:
+        sock.close()
+    while server.call(lambda: bodies.held):
+        pass
+    assert exchange(server, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_running_request_keeps_nothing_of_its_body(server: LiveServer, stream: bool) -> None:
+    server.call(server.engine.release.clear)
+    body = json.dumps({"prompt": "x", "stream": stream, "metadata": {"note": "x" * 50_000}}).encode()
+    with server.connect() as sock:
+        sock.sendall(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+        server.run(server.engine.wait_until_running(1))
+        assert server.app.state.context.bodies.held == 0
+        assert not [o for o in gc.get_objects() if isinstance(o, Request) and hasattr(o, "_body")]

@@ -136,10 +136,16 @@ def check_options(config: EngineConfig) -> None:
     for section in dataclasses.fields(config):
         values = getattr(config, section.name)
         for field in dataclasses.fields(values):
-            _check_option(field.name, getattr(values, field.name), field.default, field.metadata, str(field.type))
+            check_option(values, field.name)
 
 
-def _check_option(name: str, value: object, default: object, metadata: Any, annotation: str) -> None:
+def check_option(section: Any, name: str, *, param: str | None = None) -> None:
+    """Check one field of a section; param is the name it goes by where it was given. Raises ConfigError."""
+    (field,) = (field for field in dataclasses.fields(section) if field.name == name)
+    _check_value(param or name, getattr(section, name), field.default, field.metadata, str(field.type))
+
+
+def _check_value(name: str, value: object, default: object, metadata: Any, annotation: str) -> None:
     flag = "--" + name.replace("_", "-")
     if value is None:
         if default is not None:

@@ -29,4 +29,9 @@ class SchedulerConfig:
         "again (recompute), or whichever costs less by what was measured (auto).",
         choices=("auto", "recompute", "swap"),
     )
+    auto_tune: bool = option(
+        False,
+        "Turn max_num_seqs, chunked_prefill_size and block_size by rule while requests run, within bounds. Every change is"
+        " logged; no byte of an answer changes.",
+    )
     max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)

@@ -40,6 +40,7 @@ class EngineArgs:
     max_model_len: int | None = None
     scheduler_policy: str = "fcfs"
     preemption_mode: str = "auto"
+    auto_tune: bool = False
     max_num_queued_requests: int = 2048
     device: str = "cpu"
     num_threads: int | None = None

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
 from octavo.engine.args import EngineArgs
+from octavo.engine.calls import CoreCalls
 from octavo.engine.child import CORE_COMMAND
 from octavo.engine.input import InputProcessor, Prepared, Prompt
 from octavo.engine.ledger import Ledger
@@ -23,8 +25,20 @@ from octavo.engine.served_model import ServedModel, load_served_model, locate_mo
 from octavo.engine.stats_log import RequestLog, StatsLog
 from octavo.engine.stream import RequestStream
 from octavo.engine.supervisor import Patience, Supervisor
-from octavo.engine.wire.messages import AbortChoices, AddRequest, CoreReady, StepOutputs
+from octavo.engine.wire.messages import (
+    AbortChoices,
+    AddRequest,
+    Answer,
+    CoreReady,
+    MemoryRead,
+    ReadMemory,
+    Reconfigure,
+    Reconfigured,
+    ReconfigureReport,
+    StepOutputs,
+)
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError
+from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
 from octavo.request import new_request_id
 from octavo.sampling_params import SamplingParams
@@ -88,7 +102,8 @@ class AsyncLLMEngine:
         self._empty = asyncio.Event()
         self._empty.set()
         self._log_task: asyncio.Task[None] | None = None
-        supervisor.watch(ready.config, self._on_step, self._on_lost)
+        self._calls = CoreCalls(supervisor.send)
+        supervisor.watch(ready.config, self._on_step, self._on_lost, self._on_answer)
 
     @classmethod
     async def start(
@@ -215,6 +230,22 @@ class AsyncLLMEngine:
             heartbeat_age_s=self._supervisor.heartbeat_age_s,
         )
 
+    async def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:
+        """Change settings while requests run, all or none, between two steps; see config.changes.Changes for their names.
+
+        No request ends and no byte of an answer changes. Raises ConfigError naming the setting that cannot be.
+        """
+        changes = Changes.of(settings)
+        answer = await self._calls.ask(lambda call_id: Reconfigure(call_id, changes))
+        assert isinstance(answer, Reconfigured)
+        return answer.report
+
+    async def memory_stats(self) -> MemoryReport:
+        """The KV cache in full, as it is between two steps."""
+        answer = await self._calls.ask(ReadMemory)
+        assert isinstance(answer, MemoryRead)
+        return answer.report
+
     @property
     def core_pid(self) -> int | None:
         """Process id of the core; None while it is being restarted."""
@@ -287,12 +318,19 @@ class AsyncLLMEngine:
             if stream is not None:
                 self._deliver(stream, output)
 
+    def _on_answer(self, answer: Answer) -> None:
+        if isinstance(answer, Reconfigured):
+            # A restarted core gets what was in force when the last one was lost.
+            self.resolved_config = self._supervisor.config = answer.report.config
+        self._calls.answered(answer)
+
     def _on_lost(self, cause: str) -> None:
         self.ledger.core_lost()
         self._end_all(cause)
 
     def _end_all(self, cause: str) -> None:
         """The core is gone, and with it every request: each stream ends with an error, exactly once."""
+        self._calls.fail_all(cause)
         self._outputs.fail_all(f"the engine core {cause}", time.monotonic())
         for stream in list(self._streams.values()):
             stream.fail(EngineDeadError(f"the engine core {cause} while the request ran; send it again"))
@@ -302,4 +340,4 @@ class AsyncLLMEngine:
         stats_log = StatsLog(self.ledger, time.monotonic())
         while True:
             await asyncio.sleep(interval_s)
-            stats_log.print_line(time.monotonic())
+            stats_log.print_lines(time.monotonic())

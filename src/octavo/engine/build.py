@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +29,14 @@ from octavo.worker.worker import Worker
 class BuiltCore:
     """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start.
 
-    program   what the worker runs, for profiling; None with a worker that has none
+    program   tells what the worker runs now, for profiling; None with a worker that has no program
     """
 
     core: EngineCore
     resolved: Resolved
     weights_version: bytes
     description: list[str]
-    program: Program | None = None
+    program: Callable[[], Program] | None = None
 
 
 def build_core(config: EngineConfig, wrap_worker: Callable[[StepWorker], StepWorker] | None = None) -> BuiltCore:
@@ -48,11 +49,17 @@ def build_core(config: EngineConfig, wrap_worker: Callable[[StepWorker], StepWor
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s)
-    return BuiltCore(core, resolved, checkpoint.weights_version, resolved.describe(worker.backend.describe()), worker.program)
+    description = resolved.describe(worker.backend.describe())
+    return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
 
 
 def assemble_core(
-    config: EngineConfig, worker: StepWorker, weights_version: bytes, swap_block_s: float | None = None
+    config: EngineConfig,
+    worker: StepWorker,
+    weights_version: bytes,
+    swap_block_s: float | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
     """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
@@ -64,9 +71,9 @@ def assemble_core(
         weights_version.hex(),
         cache.num_swap_blocks_override or 0,
     )
-    preemption = Preemption(config.scheduler.preemption_mode, swap_block_s)
+    preemption = Preemption(measured_block_s=swap_block_s)
     scheduler = Scheduler(config.scheduler, kv_cache, make_policy(config.scheduler.scheduler_policy), preemption)
-    return EngineCore(scheduler, kv_cache, worker)
+    return EngineCore(config, scheduler, kv_cache, worker, clock)
 
 
 def _weight_bytes(checkpoint: Checkpoint) -> int:

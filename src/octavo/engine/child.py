@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.wire.channel import encode_start
-from octavo.engine.wire.messages import CoreFailed, CoreReady, StartCore, StepOutputs
+from octavo.engine.wire.messages import CoreFailed, CoreReady, StartCore
 from octavo.engine.wire.parent_channel import ParentChannel
 from octavo.errors import ConfigError, EngineDeadError, LoadError, OctavoError
 
@@ -70,7 +70,7 @@ class CoreChild:
             exited.cancel()
         if isinstance(message, CoreFailed):
             raise _error_of(message)
-        if isinstance(message, StepOutputs):
+        if not isinstance(message, CoreReady):
             raise EngineDeadError("the engine core spoke before it was ready")
         self.channel.remove_folder()
         return message

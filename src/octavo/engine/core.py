@@ -9,16 +9,23 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from octavo.engine.wire.messages import CoreStats, StepOutputs, TokenOutput
-from octavo.errors import OctavoError
+from octavo.config.changes import Changes, apply_changes, settings_in_force
+from octavo.config.engine import EngineConfig
+from octavo.config.machine import read_machine
+from octavo.config.resolve import GIB
+from octavo.engine.tuning import Tuning
+from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
+from octavo.errors import ConfigError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
+from octavo.kvcache.report import MemoryReport, memory_report
 from octavo.log import get_logger
 from octavo.request import Request
 from octavo.scheduler.draft import new_sequence
+from octavo.scheduler.relayout import plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import ScheduledSequence, StepPlan, StepResult, SwapReport
+from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult, SwapReport
 
 MAX_FAILED_STEPS = 32
 """After this many steps in a row in which every sequence failed, the device itself is taken to be broken. So many that a client
@@ -32,6 +39,8 @@ class Worker(Protocol):
 
     def execute(self, plan: StepPlan) -> StepResult: ...
 
+    def reconfigure(self, relayout: Relayout) -> None: ...
+
 
 class WorkerBroken(OctavoError):
     """Every sequence of several steps in a row failed; only a new core process can help."""
@@ -41,8 +50,17 @@ class EngineCore:
     """Scheduler, KV cache and worker under one clock. `clock` returns monotonic seconds."""
 
     def __init__(
-        self, scheduler: Scheduler, kv_cache: KVCacheManager, worker: Worker, clock: Callable[[], float] = time.monotonic
+        self,
+        config: EngineConfig,
+        scheduler: Scheduler,
+        kv_cache: KVCacheManager,
+        worker: Worker,
+        clock: Callable[[], float] = time.monotonic,
+        free_bytes: Callable[[], int] = lambda: read_machine().available_bytes,
     ) -> None:
+        """config is resolved; free_bytes tells how much memory the machine has left for this process."""
+        self.config = config
+        self._free_bytes = free_bytes
         self._scheduler = scheduler
         self._kv_cache = kv_cache
         self._worker = worker
@@ -55,6 +73,10 @@ class EngineCore:
         """Ends that the next step reports."""
         self._next_seq_id = 0
         self._num_steps = 0
+        self._busy_s = 0.0
+        self._num_reconfigurations = 0
+        self._num_tunings = 0
+        self._tuning = Tuning(config, clock()) if config.scheduler.auto_tune else None
         self._num_failed_steps = 0
 
     def has_work(self) -> bool:
@@ -111,6 +133,10 @@ class EngineCore:
             self._num_steps += 1
             if result.swap is not None and (result.swap.lost_slots or result.swap.lost_blocks):
                 _warn_of_lost_moves(result.swap)
+            step_s = self._clock() - started_s
+            self._busy_s += step_s
+            if self._tuning is not None:
+                self._tuning.note(plan, step_s)
             outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
         return StepOutputs(outputs, started, self.stats(), started_s, self._clock())
 
@@ -128,14 +154,85 @@ class EngineCore:
             num_preemptions=scheduler.num_preemptions,
             num_steps=self._num_steps,
             num_swapped_blocks=kv.num_swapped,
-            num_swap_blocks=kv.num_slots,
+            num_swap_blocks=kv.num_swap_blocks,
             swap_out_bytes=preemption.out_bytes,
             swap_in_bytes=preemption.in_bytes,
             num_swap_preemptions=preemption.num_swap,
             num_swap_failures=preemption.num_failures,
             prefix_hits_freed=kv.hits.freed,
             prefix_hits_swapped=kv.hits.swapped,
+            busy_s=self._busy_s,
+            num_reconfigurations=self._num_reconfigurations,
+            num_tunings=self._num_tunings,
         )
+
+    def reconfigure(self, changes: Changes, reason: str = "") -> ReconfigureReport:
+        """Change settings between two steps, all or none. No request ends and no byte of an answer changes.
+
+        Raises: ConfigError naming the setting that cannot be; everything is as before then.
+        """
+        started_s = self._clock()
+        before, kv = self.config, self._kv_cache.stats()
+        # Blocks that were never used cost no memory yet; the others come back when the cache is replaced.
+        free_bytes = self._free_bytes() + max(kv.num_used, kv.num_cached) * self._block_bytes
+        after = apply_changes(before, changes, free_bytes=free_bytes)
+        num_blocks = after.cache.num_gpu_blocks_override
+        assert num_blocks is not None
+        plan = plan_relayout(
+            self._scheduler,
+            self._kv_cache,
+            before.scheduler,
+            after.scheduler,
+            num_blocks=num_blocks,
+            block_size=after.cache.block_size,
+        )
+        if plan.order is not None:
+            try:
+                self._worker.reconfigure(plan.order)
+            except MemoryError:
+                raise ConfigError("there is not enough memory for these settings", param=next(iter(changes.given()))) from None
+        self._scheduler.reconfigure(after.scheduler, plan.manager, plan.victims)
+        self._kv_cache, self.config = plan.manager, after
+        self._num_reconfigurations += 1
+        old, new = settings_in_force(before), settings_in_force(after)
+        moves = plan.order.moves if plan.order is not None else None
+        report = ReconfigureReport(
+            config=after,
+            changed={name: (old[name], new[name]) for name in new if old[name] != new[name]},
+            num_preempted=len(plan.victims),
+            num_moved_tokens=sum(count for _, _, count in moves or ()),
+            duration_s=self._clock() - started_s,
+            reason=reason,
+        )
+        _logger.info("%s", describe_change(report))
+        return report
+
+    def tune(self) -> ReconfigureReport | None:
+        """With --auto-tune, and when it is time: change what the tuner wants changed. To be called after every step."""
+        tuning, now_s = self._tuning, self._clock()
+        if tuning is None or not tuning.is_due(now_s):
+            return None
+        stats = self.stats()
+        decision = tuning.decide(self.config, stats, self.memory_report().waste if tuning.wants_waste(stats) else 0.0, now_s)
+        if decision is None:
+            return None
+        try:
+            report = self.reconfigure(decision.changes, decision.reason)
+        except ConfigError as error:
+            _logger.info("auto-tune wanted %s, which cannot be: %s", decision.changes.given(), error.message)
+            tuning.tuner.refused()
+            return None
+        self._num_tunings += 1
+        return report
+
+    def memory_report(self) -> MemoryReport:
+        """The KV cache in full: counts, waste, block map, and the block tables of all requests that have one."""
+        return memory_report(self._kv_cache, self._scheduler.running(), self._block_bytes)
+
+    @property
+    def _block_bytes(self) -> int:
+        cache = self.config.cache
+        return round((cache.kv_cache_memory or 0.0) * GIB) // self._kv_cache.num_blocks
 
     def check_integrity(self) -> None:
         """Assert that every block and every sequence is accounted for."""
@@ -271,3 +368,13 @@ def _warn_of_lost_moves(report: SwapReport) -> None:
 
 def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def describe_change(report: ReconfigureReport) -> str:
+    """A reconfiguration in one line of the log."""
+    changed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in report.changed.items()) or "nothing"
+    cause = f" ({report.reason})" if report.reason else ""
+    return (
+        f"reconfigured{cause}: {changed}; {report.num_moved_tokens} tokens moved, {report.num_preempted} sequences preempted, "
+        f"{1000 * report.duration_s:.1f} ms"
+    )

@@ -18,7 +18,19 @@ from octavo.config.engine import EngineConfig
 from octavo.engine.build import BuiltCore, build_core
 from octavo.engine.core import EngineCore
 from octavo.engine.wire.channel import CoreChannel, decode_start
-from octavo.engine.wire.messages import AbortChoices, AddRequest, CoreFailed, CoreReady, ToCore
+from octavo.engine.wire.messages import (
+    AbortChoices,
+    AddRequest,
+    Answer,
+    CallFailed,
+    CoreFailed,
+    CoreReady,
+    MemoryRead,
+    ReadMemory,
+    Reconfigure,
+    Reconfigured,
+    ToCore,
+)
 from octavo.errors import ConfigError, LoadError, OctavoError
 from octavo.log import get_logger, setup_logging
 
@@ -53,6 +65,9 @@ class CoreLoop:
                 self._handle(message)
             # Without work (idle, or all was just aborted) the step is empty: a heartbeat with the gauges as they are now.
             channel.send(core.step())
+            report = core.tune()
+            if report is not None:
+                channel.send(Reconfigured(None, report))
 
     def _handle(self, message: ToCore) -> None:
         if isinstance(message, AddRequest):
@@ -60,8 +75,23 @@ class CoreLoop:
         elif isinstance(message, AbortChoices):
             for request_id, choice in message.choices:
                 self._core.abort(request_id, choice)
+        elif isinstance(message, Reconfigure | ReadMemory):
+            self._channel.send(self._answer(message))
         else:
             self.stop()
+
+    def _answer(self, question: Reconfigure | ReadMemory) -> Answer:
+        """What was asked for, or why not; whatever goes wrong, the core goes on."""
+        call_id = question.call_id
+        try:
+            if isinstance(question, ReadMemory):
+                return MemoryRead(call_id, self._core.memory_report())
+            return Reconfigured(call_id, self._core.reconfigure(question.changes))
+        except ConfigError as error:
+            return CallFailed(call_id, "config", error.message, error.param)
+        except Exception as error:
+            _logger.exception("the engine core could not answer")
+            return CallFailed(call_id, "internal", f"{type(error).__name__}: {error}", None)
 
 
 def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:

@@ -74,6 +74,10 @@ class Totals:
     swap_failures: int = 0
     swap_out_bytes: int = 0
     swap_in_bytes: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+    reconfigurations: int = 0
+    tunings: int = 0
 
 
 class Ledger:
@@ -174,6 +178,10 @@ class Ledger:
         totals.swap_failures += max(0, stats.num_swap_failures - last.num_swap_failures)
         totals.swap_out_bytes += max(0, stats.swap_out_bytes - last.swap_out_bytes)
         totals.swap_in_bytes += max(0, stats.swap_in_bytes - last.swap_in_bytes)
+        totals.steps += max(0, stats.num_steps - last.num_steps)
+        totals.busy_s += max(0.0, stats.busy_s - last.busy_s)
+        totals.reconfigurations += max(0, stats.num_reconfigurations - last.num_reconfigurations)
+        totals.tunings += max(0, stats.num_tunings - last.num_tunings)
         self.core = stats
 
     def core_lost(self) -> None:

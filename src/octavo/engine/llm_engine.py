@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
@@ -15,8 +16,9 @@ from octavo.engine.ledger import Ledger
 from octavo.engine.output_processor import OutputProcessor
 from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.engine.served_model import Report, load_served_model, locate_model
-from octavo.engine.wire.messages import CoreStats
+from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
+from octavo.kvcache.report import MemoryReport
 from octavo.ops.interface import Program
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
@@ -26,7 +28,6 @@ from octavo.text.tokenizer import Tokenizer
 class LLMEngine:
     """Engines share nothing: several may live in one process.
 
-    resolved_config   the EngineConfig in force, without any "auto" left in its budgets
     model_config, tokenizer, chat_template, generation_defaults   what the model's files say
     """
 
@@ -42,7 +43,6 @@ class LLMEngine:
         config = locate_model(config, report)
         model = load_served_model(config)
         built = make_core(config)
-        self.resolved_config: EngineConfig = built.resolved.config
         self.description = built.description
         self.max_model_len = built.resolved.max_model_len
         self.model_config: ModelConfig = model.config
@@ -56,6 +56,11 @@ class LLMEngine:
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
         self._aborted: list[RequestOutput] = []
         self._closed = False
+
+    @property
+    def resolved_config(self) -> EngineConfig:
+        """The EngineConfig in force, without any "auto" left in its budgets."""
+        return self._final_config if self._closed else self._core.config
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> LLMEngine:
@@ -88,6 +93,7 @@ class LLMEngine:
         if not self._core.has_work():
             return aborted
         processed = self._outputs.process(self._core.step(), time.monotonic())
+        self._core.tune()
         for request_id, choice in processed.aborts:
             self._core.abort(request_id, choice)
         return aborted + processed.outputs
@@ -110,11 +116,26 @@ class LLMEngine:
         """Gauges now and counters since the start: running, waiting, blocks, prefix hits, preemptions, steps."""
         return self._core.stats()
 
+    def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:
+        """Change settings between two steps, all or none; see config.changes.Changes for their names.
+
+        No request ends and no byte of an answer changes. Raises ConfigError naming the setting that cannot be.
+        """
+        if self._closed:
+            raise EngineDeadError("the engine is shut down")
+        return self._core.reconfigure(Changes.of(settings))
+
+    def memory_stats(self) -> MemoryReport:
+        """The KV cache in full: counts, waste, block map, block tables."""
+        if self._closed:
+            raise EngineDeadError("the engine is shut down")
+        return self._core.memory_report()
+
     @property
     def program(self) -> Program:
-        """What the worker runs: `start_profile` and `profile` tell what its steps cost."""
+        """What the worker runs now: `start_profile` and `profile` tell what its steps cost. `reconfigure` may replace it."""
         assert self._program is not None, "the engine is shut down, or its worker has no program"
-        return self._program
+        return self._program()
 
     def check_integrity(self) -> None:
         """Assert that every block, sequence and request is accounted for."""
@@ -124,6 +145,7 @@ class LLMEngine:
     def shutdown(self) -> None:
         """Abort what runs and let go of the model's memory. Safe to call twice."""
         if not self._closed:
+            self._final_config = self._core.config
             self._closed = True
             self.abort_request(self.ledger.live_ids)
             self._aborted.clear()

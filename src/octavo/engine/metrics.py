@@ -112,6 +112,10 @@ class _LedgerCollector(Collector):
         yield self._counter("swap_in_bytes", "Bytes moved back from it.", totals.swap_in_bytes)
         yield self._counter("swap_failures", "Blocks that could not be moved; they were computed again.", totals.swap_failures)
         yield self._counter("num_requests_rejected", "Requests refused with 429 because the queue was full.", totals.rejected)
+        yield self._counter("num_steps", "Steps computed.", totals.steps)
+        yield self._counter("step_time_seconds", "Seconds spent in steps.", totals.busy_s)
+        yield self._counter("num_reconfigurations", "Times settings changed while the engine ran.", totals.reconfigurations)
+        yield self._counter("num_auto_tunings", "Those of them that --auto-tune made.", totals.tunings)
         yield self._counter("engine_restarts", "Times the engine core was lost.", totals.core_restarts)
         by_reason = {reason.value: totals.finished[reason] for reason in FinishReason}
         yield self._counters("request_success", "Requests that ended, by reason.", "finished_reason", by_reason)

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.child import CORE_COMMAND, CoreChild
-from octavo.engine.wire.messages import CoreReady, Shutdown, StepOutputs, ToCore
+from octavo.engine.wire.messages import (
+    Answer,
+    CallFailed,
+    CoreReady,
+    MemoryRead,
+    Reconfigured,
+    Shutdown,
+    StepOutputs,
+    ToCore,
+)
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.log import get_logger
 
@@ -66,6 +75,9 @@ class Supervisor:
         self._longest_step_s = 0.0
         self._cause = ""
         self.state = CoreState.STARTING
+        self.config: EngineConfig
+        """What a restarted core is given; from `watch` on."""
+        self._on_answer: Callable[[Answer], None]
 
     @property
     def pid(self) -> int | None:
@@ -81,15 +93,24 @@ class Supervisor:
         """Start the first core and wait until it serves. Raises ConfigError, LoadError or EngineDeadError."""
         return (await self._launch(config))[1]
 
-    def watch(self, config: EngineConfig, on_step: Callable[[StepOutputs], None], on_lost: Callable[[str], None]) -> None:
+    def watch(
+        self,
+        config: EngineConfig,
+        on_step: Callable[[StepOutputs], None],
+        on_lost: Callable[[str], None],
+        on_answer: Callable[[Answer], None],
+    ) -> None:
         """Begin to hear the started core, and to replace it when it is lost.
 
         config   resolved, as CoreReady brought it, so that a restart never changes a budget
         on_step  called with every message of a serving core
         on_lost  called with the cause when a serving core is gone, before a new one is started
+        on_answer  called with every answer to a Reconfigure or ReadMemory
         """
         assert self._child is not None and self._task is None
-        self._task = asyncio.create_task(self._supervise(self._child, config, on_step, on_lost), name="octavo-supervisor")
+        self.config = config
+        self._on_answer = on_answer
+        self._task = asyncio.create_task(self._supervise(self._child, on_step, on_lost), name="octavo-supervisor")
 
     def send(self, message: ToCore) -> None:
         """Send to the serving core. Raises EngineDeadError when there is none."""
@@ -135,7 +156,7 @@ class Supervisor:
         return child, ready
 
     async def _supervise(
-        self, child: CoreChild, config: EngineConfig, on_step: Callable[[StepOutputs], None], on_lost: Callable[[str], None]
+        self, child: CoreChild, on_step: Callable[[StepOutputs], None], on_lost: Callable[[str], None]
     ) -> None:
         """Serve with one core after another."""
         num_crashes = 0
@@ -145,17 +166,17 @@ class Supervisor:
             num_crashes = 1 if time.monotonic() - started_s > self._patience.stable_s else num_crashes + 1
             self._lose(child, cause)
             on_lost(cause)
-            child = await self._relaunch(config, num_crashes)
+            child = await self._relaunch(num_crashes)
             _logger.warning("the engine core was restarted and serves again, pid %d", child.pid)
 
-    async def _relaunch(self, config: EngineConfig, num_crashes: int) -> CoreChild:
+    async def _relaunch(self, num_crashes: int) -> CoreChild:
         """Start the next core, with growing pauses, until one serves."""
         patience = self._patience
         while True:
             # The exponent is bounded: 2 ** 1100 is no float.
             await asyncio.sleep(min(patience.max_backoff_s, patience.backoff_s * 2 ** min(num_crashes - 1, 30)))
             try:
-                return (await self._launch(config))[0]
+                return (await self._launch(self.config))[0]
             except OctavoError as error:
                 num_crashes += 1
                 self._cause = f": it cannot be restarted, {error.message}"
@@ -193,6 +214,9 @@ class Supervisor:
         while True:
             message = await child.channel.receive()
             self._heard_s = time.monotonic()
+            if isinstance(message, Reconfigured | MemoryRead | CallFailed):
+                self._on_answer(message)
+                continue
             if not isinstance(message, StepOutputs):
                 _logger.error("the core sent a %s out of turn", type(message).__name__)
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
 from octavo.kvcache.block_pool import BlockPool
@@ -80,6 +80,11 @@ class KVCacheManager:
     def num_free(self) -> int:
         """Blocks that can be granted; those among them that are cached lose their content when granted."""
         return self._pool.num_free
+
+    @property
+    def ref_counts(self) -> list[int]:
+        """Users of each block, by block id. For reading only."""
+        return self._pool.ref_counts
 
     def seq_ids(self) -> set[int]:
         """The sequences that have a block table."""
@@ -237,6 +242,47 @@ class KVCacheManager:
         for seq_id in list(self._held):
             self._release_held(seq_id)
 
+    def empty_copy(self, num_blocks: int, block_size: int) -> KVCacheManager:
+        """A manager of another pool for the same weights, without sequences; counters of tokens go on from here."""
+        # The swap space stays as many bytes. What is in it belongs to blocks of this manager and is computed again.
+        num_swap_blocks = self._swap.num_slots * self.block_size // block_size
+        copy = KVCacheManager(num_blocks, block_size, self.enable_prefix_caching, self._weights_version, num_swap_blocks)
+        copy._query_tokens, copy._hits = self._query_tokens, replace(self._hits)
+        return copy
+
+    def adopt(self, sequence: Sequence, keys: Iterable[Hashable], placed: dict[Hashable, int]) -> None:
+        """Give a sequence, computed up to num_computed elsewhere, a table of one block per key; a placed key is shared.
+
+        Keys that are new go into `placed` with the block they got. The caller made sure that the pool has enough.
+        """
+        table = BlockTable(self.block_size)
+        for key in keys:
+            block_id = placed.get(key)
+            if block_id is None:
+                placed[key] = block_id = self._take()
+            else:
+                self._pool.share(block_id)
+            table.block_ids.append(block_id)
+        self._tables[sequence.seq_id] = table
+        self.commit(sequence)
+
+    def adopt_cached(self, digest: bytes) -> int | None:
+        """A free block that will be found under the digest, reused after all that were adopted before; None if one is there."""
+        if self._cache.find(digest) is not None:
+            return None
+        block_id = self._take()
+        self._cache.insert(digest, block_id)
+        self._release(block_id)
+        return block_id
+
+    def digest(self, block_id: int) -> bytes | None:
+        """The digest under which a block can be found."""
+        return self._cache.digests[block_id]
+
+    def free_order(self) -> list[int]:
+        """The free blocks, next to be reused first; O(num_free)."""
+        return self._pool.free_order()
+
     def stats(self) -> KVCacheStats:
         pool = self._pool
         return KVCacheStats(
@@ -248,7 +294,7 @@ class KVCacheManager:
             query_tokens=self._query_tokens,
             hit_tokens=self._hits.total,
             hits=replace(self._hits),
-            num_slots=self._swap.num_slots,
+            num_swap_blocks=self._swap.num_slots,
             num_swapped=self._swap.num_used,
             num_swap_cached=self._swap.num_cached,
         )

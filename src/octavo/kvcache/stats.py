@@ -28,7 +28,7 @@ class KVCacheStats:
     query_tokens      prompt tokens of all sequences at their first admission
     hit_tokens        those of them that were not computed again: found in the prefix cache or shared with a fork's parent
     hits              hit_tokens by where they were found
-    num_slots         blocks the swap space has room for
+    num_swap_blocks   blocks the swap space has room for
     num_swapped       slots that preempted or waiting sequences keep
     num_swap_cached   slots that can be found by their content, whether kept or not
     """
@@ -41,6 +41,6 @@ class KVCacheStats:
     query_tokens: int
     hit_tokens: int
     hits: HitTokens
-    num_slots: int
+    num_swap_blocks: int
     num_swapped: int
     num_swap_cached: int

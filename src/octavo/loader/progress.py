@@ -23,6 +23,9 @@ class PullProgress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is not None:  # the line that says what went wrong stands alone
+            for task in self._stages.values():
+                self._progress.update(task, visible=False)
         self._progress.stop()
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:

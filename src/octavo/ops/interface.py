@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from octavo.config.model import RopeConfig
 from octavo.loader.stored import StoredTensor
+from octavo.step import TokenRun
 
 F32: TypeAlias = NDArray[np.float32]
 I32: TypeAlias = NDArray[np.int32]
@@ -30,6 +31,8 @@ Weight: TypeAlias = Any
 """A matrix parameter in the backend's own layout, made by `load_linear`."""
 Vector: TypeAlias = Any
 """A float32 vector parameter in the backend's own layout, made by `load_vector`."""
+KVCacheHandle: TypeAlias = Any
+"""A KV cache that a backend has set aside, see `Backend.replace_kv_cache`."""
 RopeTable: TypeAlias = Any
 """Cosines and sines by position, made by `load_rope`."""
 
@@ -273,6 +276,24 @@ class Backend(Protocol):
 
     def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
         """Reserve the KV cache. Raises ConfigError if the memory cannot be had."""
+        ...
+
+    def replace_kv_cache(self, spec: KVCacheSpec) -> KVCacheHandle:
+        """Reserve another KV cache for the programs compiled from now on; returns the one before, untouched.
+
+        Raises ConfigError if the memory cannot be had; the cache stays then.
+        """
+        ...
+
+    def restore_kv_cache(self, previous: KVCacheHandle) -> None:
+        """Undo `replace_kv_cache`."""
+        ...
+
+    def move_tokens(self, previous: KVCacheHandle, moves: Sequence[TokenRun]) -> None:
+        """Copy keys and values of `moves` in every layer from the previous cache into the present one, bit by bit.
+
+        The previous cache, and with it every program compiled for it, is spent.
+        """
         ...
 
     def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> Program:

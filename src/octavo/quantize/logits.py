@@ -44,7 +44,8 @@ class LogitsRunner:
         )
         resolved = resolve(replace(config, scheduler=scheduler), checkpoint.config, read_machine(), kv_block_bytes)
         self._block_size = resolved.config.cache.block_size
-        self.backend, self._program = load_program(resolved.config, checkpoint, resolved.num_blocks, self._rows)
+        loaded = load_program(resolved.config, checkpoint, resolved.num_blocks, self._rows)
+        self.backend, self._program = loaded.backend, loaded.program
         num_blocks = -(-context // self._block_size)
         self._block_table = np.arange(num_blocks, dtype=np.int32).reshape(1, -1)
 

@@ -1,7 +1,8 @@
-"""StepBudget: how many tokens the sequences of one step may still take."""
+"""The bounds of scheduling: how many tokens the sequences of one step may still take, how long one sequence may become."""
 
 from __future__ import annotations
 
+from octavo.errors import ConfigError
 from octavo.sequence import Sequence
 
 PROMPT_LOGPROBS_TOKENS_PER_STEP = 64
@@ -12,6 +13,17 @@ MB; without it one prompt of 8,000 tokens would take gigabytes."""
 
 def wants_prompt_logprobs(sequence: Sequence) -> bool:
     return sequence.sampling.prompt_logprobs is not None
+
+
+def check_capacity(max_model_len: int, num_blocks: int, block_size: int, *, param: str) -> None:
+    """Raise ConfigError, naming param, unless the pool can hold one sequence of max_model_len: else it could wait for ever."""
+    capacity = num_blocks * block_size
+    if max_model_len > capacity:
+        raise ConfigError(
+            f"max_model_len is {max_model_len} tokens, but the KV cache holds {capacity} ({num_blocks} blocks of {block_size}):"
+            f" lower --max-model-len or raise --kv-cache-memory",
+            param=param,
+        )
 
 
 class StepBudget:

@@ -72,15 +72,14 @@ class _Rate:
 
 @dataclass(slots=True)
 class Preemption:
-    """mode: auto, recompute or swap. measured_block_s: seconds to move a block out and back, measured before the first step.
+    """mode: auto, recompute or swap; the scheduler sets it. measured_block_s: seconds to move a block out and back, measured before the first step.
 
-    The counters count since the start; num_swap and num_recompute are preempted sequences, failures are moves.
+    The counters count since the start: sequences that went to the swap space, moves that failed, bytes moved.
     """
 
     mode: str = "auto"
     measured_block_s: float | None = None
     num_swap: int = 0
-    num_recompute: int = 0
     num_failures: int = 0
     out_bytes: int = 0
     in_bytes: int = 0
@@ -91,9 +90,7 @@ class Preemption:
 
     def preempt(self, sequence: Sequence, manager: KVCacheManager, now: float) -> None:
         """Take the blocks of a sequence."""
-        swapped = manager.preempt(sequence, self.prefers_swap(manager.block_size, now))
-        self.num_swap += swapped
-        self.num_recompute += not swapped
+        self.num_swap += manager.preempt(sequence, self.prefers_swap(manager.block_size, now))
 
     def prefers_swap(self, block_size: int, now: float) -> bool:
         """Whether a block is better moved than computed again, if there is a slot for it."""

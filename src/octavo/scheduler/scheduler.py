@@ -17,8 +17,9 @@ from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError
 from octavo.kvcache.block_table import blocks_for
 from octavo.kvcache.manager import Growth, KVCacheManager, PrefixMatch
 from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
-from octavo.scheduler.budget import StepBudget, wants_prompt_logprobs
+from octavo.scheduler.budget import StepBudget, check_capacity
 from octavo.scheduler.draft import StepDraft, new_sequence
+from octavo.scheduler.matching import match_of
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.preemption import NO_MOVES, Preemption
 from octavo.scheduler.queues import WaitingQueue
@@ -34,9 +35,8 @@ class Scheduler:
     Order of a step: running decodes, then running prefills, then waiting sequences. No more sequences run than a step has
     tokens, so that every running decode advances in every step and the first prefill does too.
 
-    Blocks: a running sequence that finds no free block has the policy's victim preempted: its blocks are freed, it keeps its
-    tokens, waits again, and what became of its blocks meanwhile is swapped in or computed again (see preemption.py). To keep
-    that rare, a waiting sequence is admitted only if its blocks, up to the first token it generates, fit beside those that all
+    Blocks: a running sequence that finds no free block has the policy's victim preempted (see preemption.py). To keep that
+    rare, a waiting sequence is admitted only if its blocks, up to the first token it generates, fit beside those that all
     running sequences still need for the tokens they have and one more each. With nothing running it is always admitted:
     max_model_len fits the pool, which the constructor checks.
     """
@@ -47,20 +47,12 @@ class Scheduler:
         """Raises ConfigError when max_model_len is not resolved or the pool cannot hold one sequence of that length."""
         if config.max_model_len is None:
             raise ConfigError("max_model_len must be resolved before a scheduler is made", param="max_model_len")
-        capacity = manager.num_blocks * manager.block_size
-        if config.max_model_len > capacity:
-            raise ConfigError(
-                f"max_model_len is {config.max_model_len} tokens, but the KV cache holds {capacity} ({manager.num_blocks}"
-                f" blocks of {manager.block_size}): lower --max-model-len or raise --kv-cache-memory",
-                param="max_model_len",
-            )
+        check_capacity(config.max_model_len, manager.num_blocks, manager.block_size, param="max_model_len")
         self.max_model_len = config.max_model_len
-        self._max_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
-        self._max_tokens = config.max_num_batched_tokens
-        self._chunk_size = config.chunked_prefill_size
         self._manager = manager
         self._policy = policy
-        self._preemption = preemption or Preemption(config.preemption_mode)
+        self._preemption = preemption or Preemption()
+        self._set_budgets(config)
         self._sequences: dict[int, Sequence] = {}
         """All that have not ended; each is either running or waiting."""
         self._running: dict[int, Sequence] = {}
@@ -74,9 +66,7 @@ class Scheduler:
         self._on_worker: set[int] = set()
         self._removed: list[int] = []
         """To be forgotten by the worker with the next plan."""
-        self._num_steps = 0
-        self._num_scheduled_tokens = 0
-        self._num_preemptions = 0
+        self._num_steps = self._num_scheduled_tokens = self._num_preemptions = 0
         self._scheduled_s = 0.0
         self._step_s = 0.0
 
@@ -87,6 +77,14 @@ class Scheduler:
     @property
     def num_waiting(self) -> int:
         return len(self._waiting)
+
+    def running(self) -> list[Sequence]:
+        """The sequences that have blocks, in order of admission."""
+        return list(self._running.values())
+
+    def victim(self, candidates: Iterable[Sequence]) -> Sequence:
+        """Which of these running sequences the policy would preempt first."""
+        return self._policy.victim(candidates)
 
     def has_work(self) -> bool:
         """Whether schedule() has something to plan, or a step is in flight."""
@@ -174,12 +172,12 @@ class Scheduler:
             sequence = self._running.get(seq_id)
             if sequence is None:
                 continue
-            if seq_id in report.not_run:
-                self._requeue(sequence)
-                continue
             error = result.failed.get(seq_id)
             if error is not None:
                 updates.append(self._end_with_error(sequence, error))
+                continue
+            if seq_id in report.not_run:
+                self._requeue(sequence)
                 continue
             try:
                 update = self._settle_share(sequence, share, sampled.get(seq_id), prompt_logprobs.get(seq_id))
@@ -207,6 +205,14 @@ class Scheduler:
                 self._requeue(survivor)
         return updates
 
+    def reconfigure(self, config: SchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence]) -> None:
+        """Between two steps: new budgets, and new books in which the victims, who are preempted, have no part."""
+        assert self._plan is None, "the step in flight must be settled first"
+        for victim in victims:
+            self._requeue(victim)
+        self._manager = manager
+        self._set_budgets(config)
+
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
         waiting = {sequence.seq_id for sequence in self._waiting}
@@ -223,6 +229,12 @@ class Scheduler:
             needed = blocks_for(sequence.num_computed, self._manager.block_size)
             assert self._manager.num_granted(seq_id) >= needed, f"sequence {seq_id} computed more than its blocks hold"
             assert sequence.num_computed < sequence.num_tokens, f"sequence {seq_id} runs with nothing to compute"
+
+    def _set_budgets(self, config: SchedulerConfig) -> None:
+        self._max_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
+        self._max_tokens = config.max_num_batched_tokens
+        self._chunk_size = config.chunked_prefill_size
+        self._preemption.mode = config.preemption_mode
 
     def _continue_running(self, draft: StepDraft) -> None:
         """Running sequences: those one token behind (decodes) in order of admission, then the others in policy order."""
@@ -277,20 +289,8 @@ class Scheduler:
                 reserved += self._outstanding(sequence)
 
     def _match(self, sequence: Sequence) -> PrefixMatch | None:
-        """Blocks the sequence can start from. None: it waits for its parent, which is still to compute the prompt they share.
-
-        A parent that has ended or was preempted is not waited for. A sequence that wants prompt_logprobs must compute every
-        prompt position that it has not reported yet: from the one before it come the logits.
-        """
-        if wants_prompt_logprobs(sequence):
-            unreported = sequence.next_prompt_logprob < sequence.num_prompt
-            return self._manager.match(sequence, sequence.next_prompt_logprob - 1 if unreported else sequence.num_tokens)
         parent = self._sequences.get(sequence.fork_of) if sequence.fork_of is not None else None
-        if parent is None or parent.state is SequenceState.PREEMPTED or sequence.state is SequenceState.PREEMPTED:
-            return self._manager.match(sequence, sequence.num_tokens)
-        if parent.state is SequenceState.WAITING or parent.num_computed < sequence.num_prompt:
-            return None
-        return self._manager.match_parent(parent.seq_id, sequence.num_prompt)
+        return match_of(sequence, parent, self._manager)
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, first: int, num_new: int, draft: StepDraft, now: float) -> None:
         self._manager.allocate(sequence, match, first)

@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from octavo import __version__
 from octavo.config.server import ServerConfig
-from octavo.server import admin
+from octavo.server import admin, control
+from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
 from octavo.server.engine_face import Engine
 from octavo.server.errors import install_handlers
@@ -31,7 +32,7 @@ from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokeni
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(engine: Engine, config: ServerConfig, *, model_name: str, scheduler_policy: str = "fcfs") -> FastAPI:
+def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> FastAPI:
     """The app that serves engine under model_name. It shuts the engine down when its lifespan ends.
 
     The context is at `app.state.context`; `context.inflight` is the door that a drain closes.
@@ -41,9 +42,9 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str, schedul
         engine=engine,
         config=config,
         model_name=model_name,
-        scheduler_policy=scheduler_policy,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
         inflight=inflight,
+        bodies=BodyBudget(config.max_body_size),
     )
 
     @asynccontextmanager
@@ -76,6 +77,9 @@ def _add_routes(app: FastAPI) -> None:
     get("/ready", admin.ready)
     get("/metrics", admin.metrics)
     get("/version", admin.version)
+    get("/admin/config", control.config)
+    get("/admin/memory", control.memory)
+    post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)
 
 
 def _body_schema(body: type[Body]) -> dict[str, Any]:
@@ -89,8 +93,7 @@ def _add_middleware(app: FastAPI, config: ServerConfig, inflight: Inflight) -> N
     """Added last means run first: id, log, key, drain, size."""
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
     app.add_middleware(DrainMiddleware, inflight=inflight)
-    if config.api_key is not None:
-        app.add_middleware(AuthMiddleware, api_key=config.api_key)
+    app.add_middleware(AuthMiddleware, api_key=config.api_key, admin_api_key=config.admin_api_key)
     if not config.disable_log_requests:
         app.add_middleware(AccessLogMiddleware)
     app.add_middleware(RequestIdMiddleware)

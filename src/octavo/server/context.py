@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from octavo.config.server import ServerConfig
 from octavo.errors import NotFoundError
+from octavo.server.body_budget import BodyBudget
 from octavo.server.engine_face import Engine
 from octavo.server.inflight import Inflight
 
@@ -19,22 +20,26 @@ class ServerContext:
     """The engine, the settings and the names the API answers with.
 
     model_name          the id in /v1/models and the `model` field of answers
-    scheduler_policy    requests may carry a priority only where the policy reads it
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
     """
 
     engine: Engine
     config: ServerConfig
     model_name: str
-    scheduler_policy: str
     system_fingerprint: str
     inflight: Inflight
+    bodies: BodyBudget
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def vocab_size(self) -> int:
         """Rows of the model's embedding: ids below it are valid, also where the tokenizer knows fewer."""
         return self.engine.model_config.vocab_size
+
+    @property
+    def scheduler_policy(self) -> str:
+        """The policy in force: requests may carry a priority only where it reads it."""
+        return self.engine.resolved_config.scheduler.scheduler_policy
 
     @property
     def max_model_len(self) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
+from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.engine.outputs import RequestOutput
+from octavo.engine.wire.messages import ReconfigureReport
+from octavo.kvcache.report import MemoryReport
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -26,6 +29,11 @@ class Engine(Protocol):
     @property
     def generation_defaults(self) -> Mapping[str, Any]: ...
     @property
+    def resolved_config(self) -> EngineConfig:
+        """The configuration in force; `reconfigure` replaces it."""
+        ...
+
+    @property
     def metrics(self) -> Any: ...
     @property
     def weights_version(self) -> str: ...
@@ -35,6 +43,12 @@ class Engine(Protocol):
     ) -> AsyncGenerator[RequestOutput, None]:
         """Deliver deltas. Closing the generator aborts the request."""
         ...
+
+    async def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:
+        """Change settings, all or none. Raises ConfigError naming the one that cannot be."""
+        ...
+
+    async def memory_stats(self) -> MemoryReport: ...
 
     async def check_health(self) -> None: ...
 

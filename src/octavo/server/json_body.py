@@ -9,6 +9,8 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from octavo.errors import InvalidRequestError
+from octavo.server.body_budget import BodyBudget
+from octavo.server.context import context_of
 
 MAX_DEPTH = 64
 """Deepest nesting of arrays and objects. Tool schemas in the wild stay below 20; jinja and pydantic recurse per level."""
@@ -33,7 +35,8 @@ async def read_json_object(request: Request) -> dict[str, Any]:
     """The body as a dict.
 
     Raises: BodyError 400 (not JSON, not UTF-8, a lone surrogate, NaN, a number out of range, nested deeper than MAX_DEPTH,
-    more than MAX_NODES lists, objects and keys, not an object), 408 (too slow), 415 (content type or encoding).
+    more than MAX_NODES lists, objects and keys, not an object), 408 (too slow), 415 (content type or encoding);
+    OverloadedError when too many large bodies arrive at once.
     """
     content_type = request.headers.get("content-type", "")
     media_type = content_type.split(";", 1)[0].strip().lower()
@@ -46,16 +49,27 @@ async def read_json_object(request: Request) -> dict[str, Any]:
         raise BodyError(
             f"content encoding is {encoding[:100]!r}; send the body as it is", status=415, code="unsupported_media_type"
         )
+    budget = context_of(request).bodies
+    raw = bytearray()
     try:
-        raw = await asyncio.wait_for(request.body(), BODY_TIMEOUT_S)
+        await asyncio.wait_for(_receive(request, raw, budget), BODY_TIMEOUT_S)
+        return parse_json_object(raw)
     except asyncio.TimeoutError:
         raise BodyError(f"the body did not arrive within {BODY_TIMEOUT_S:.0f} s", status=408, code="body_timeout") from None
     except ClientDisconnect:
         raise BodyError("the client closed the connection before the body was complete", code="client_closed") from None
-    return parse_json_object(raw)
+    finally:
+        budget.give_back(len(raw))
 
 
-def parse_json_object(raw: bytes) -> dict[str, Any]:
+async def _receive(request: Request, raw: bytearray, budget: BodyBudget) -> None:
+    """Append the body to raw. Not request.body(), which would keep a copy for as long as the answer runs."""
+    async for chunk in request.stream():
+        budget.take(len(chunk))
+        raw += chunk
+
+
+def parse_json_object(raw: bytes | bytearray) -> dict[str, Any]:
     """The bytes as a JSON object. Raises BodyError as above."""
     if not raw:
         raise BodyError("the body is empty; send a JSON object")
@@ -81,7 +95,7 @@ def check_shape(value: Any) -> None:
     level = [value]
     num_nodes = 0
     for _ in range(MAX_DEPTH):
-        num_nodes += sum(len(container) if isinstance(container, dict) else 1 for container in level)
+        num_nodes += len(level) + sum(len(container) for container in level if isinstance(container, dict))
         if num_nodes > MAX_NODES:
             raise BodyError(f"the body has more than {MAX_NODES} lists, objects and keys", code="json_too_large")
         level = [

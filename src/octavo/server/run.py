@@ -35,12 +35,27 @@ def run_server(
     """Serve until a signal ends it.
 
     started_s  when the command began (time.perf_counter()); report hears of the progress of a download
-    Raises: ConfigError when the address cannot be bound, and whatever the engine's start raises.
+    Raises: ConfigError when the address cannot be bound or the API key is empty, and whatever the engine's start raises.
     """
+    if server_config.api_key is not None and not server_config.api_key.strip():
+        # What `--api-key "$KEY"` becomes when KEY is not set: a lock that every empty key opens.
+        raise ConfigError("--api-key is empty; give a key, or leave it out to serve without one", param="api_key")
     setup_logging(server_config.log_level)
+    check_keys(server_config)
     with bind(server_config.host, server_config.port) as sock:
         engine_config = locate_model(engine_config, report)
         asyncio_run(_serve(engine_config, server_config, sock, started_s))
+
+
+def check_keys(config: ServerConfig) -> None:
+    """Raise ConfigError for a key that guards nothing: an empty one, or one that opens both doors."""
+    for name, key in (("api_key", config.api_key), ("admin_api_key", config.admin_api_key)):
+        if key is not None and not key.strip():
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is empty, which guards nothing; leave it out or give a key", param=name
+            )
+    if config.api_key is not None and config.api_key == config.admin_api_key:
+        raise ConfigError("--admin-api-key is the same as --api-key: every client would be an admin", param="admin_api_key")
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -122,12 +137,7 @@ def _make_app(engine: Engine, engine_config: EngineConfig, server_config: Server
     from octavo.server.app import create_app
 
     loading = engine_config.loading
-    return create_app(
-        engine,
-        server_config,
-        model_name=loading.served_model_name or loading.model,
-        scheduler_policy=engine_config.scheduler.scheduler_policy,
-    )
+    return create_app(engine, server_config, model_name=loading.served_model_name or loading.model)
 
 
 async def _serve_app(

@@ -18,7 +18,7 @@ import numpy as np
 
 from octavo.ops.interface import I32, StepInputs
 from octavo.sampling_params import SamplingParams
-from octavo.step import NewSequence, ScheduledSequence
+from octavo.step import NewSequence, Relayout, ScheduledSequence
 from octavo.worker.settings import SettingsTable
 
 
@@ -89,15 +89,7 @@ class Batch:
         self.block_tables: I32 = np.zeros((max_seqs, self._max_blocks), np.int32)
         self.num_table_blocks: I32 = np.zeros(max_seqs, np.int32)
         self.settings = SettingsTable(max_seqs)
-        self._inputs = StepInputs(
-            token_ids=np.zeros(max_tokens, np.int32),
-            positions=np.zeros(max_tokens, np.int32),
-            slot_mapping=np.zeros(max_tokens, np.int32),
-            query_start=np.zeros(max_seqs + 1, np.int32),
-            first_position=np.zeros(max_seqs, np.int32),
-            block_tables=np.zeros((max_seqs, self._max_blocks), np.int32),
-            logit_rows=np.zeros(max_logits, np.int32),
-        )
+        self._inputs = _input_buffers(max_seqs, max_tokens, max_logits, self._max_blocks)
 
     def __len__(self) -> int:
         return len(self._states)
@@ -130,6 +122,26 @@ class Batch:
                 f"positions {scheduled.num_computed} to {end} were scheduled; {known} tokens are known, blocks cover {covered}"
             )
         return state
+
+    def relay(self, relayout: Relayout, max_logits: int) -> None:
+        """Take new sizes and new block tables; sequences without a table in the relayout are forgotten. All or nothing.
+
+        Raises: ValueError if a table has more blocks than a sequence may have or names one that does not exist.
+        """
+        max_blocks = -(-self.max_model_len // relayout.block_size)
+        inputs = _input_buffers(relayout.max_num_seqs, relayout.max_num_batched_tokens, max_logits, max_blocks)
+        tables = np.zeros((self.num_tokens.size, max_blocks), np.int32)
+        lengths = np.zeros(self.num_tokens.size, np.int32)
+        for seq_id, table in relayout.tables.items():
+            if len(table) > max_blocks or not all(0 <= block < relayout.num_blocks for block in table):
+                raise ValueError(f"the block table of sequence {seq_id} does not fit {relayout.num_blocks} blocks")
+            row = self._states[seq_id].row
+            tables[row, : len(table)], lengths[row] = table, len(table)
+        self.max_tokens, self.max_logits = relayout.max_num_batched_tokens, max_logits
+        self.block_size, self._num_kv_blocks, self._max_blocks = relayout.block_size, relayout.num_blocks, max_blocks
+        self._inputs, self.block_tables, self.num_table_blocks = inputs, tables, lengths
+        for seq_id in self._states.keys() - relayout.tables.keys():
+            self.remove(seq_id)
 
     def append(self, states: Sequence[SequenceState], token_ids: I32) -> None:
         """Add the token each sequence just produced, token_ids int32 [len(states)]."""
@@ -225,3 +237,16 @@ class Batch:
         self.num_table_blocks = np.concatenate([self.num_table_blocks, np.zeros_like(self.num_table_blocks)])
         self.settings.grow()
         self._free_rows.extend(range(2 * count - 1, count - 1, -1))
+
+
+def _input_buffers(max_seqs: int, max_tokens: int, max_logits: int, max_blocks: int) -> StepInputs:
+    """Room for the largest step."""
+    return StepInputs(
+        token_ids=np.zeros(max_tokens, np.int32),
+        positions=np.zeros(max_tokens, np.int32),
+        slot_mapping=np.zeros(max_tokens, np.int32),
+        query_start=np.zeros(max_seqs + 1, np.int32),
+        first_position=np.zeros(max_seqs, np.int32),
+        block_tables=np.zeros((max_seqs, max_blocks), np.int32),
+        logit_rows=np.zeros(max_logits, np.int32),
+    )

@@ -12,10 +12,13 @@ _PROBE_BLOCKS = 4
 
 
 class Swapper:
-    """block_bytes: size of a block over all layers. `clock` returns seconds; it measures, and decides nothing."""
+    """block_bytes: a block of block_size tokens over all layers. `clock` returns seconds; it measures, and decides nothing."""
 
-    def __init__(self, backend: Backend, block_bytes: int, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, backend: Backend, block_size: int, block_bytes: int, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._backend = backend
+        self._block_size = block_size
         self._block_bytes = block_bytes
         self._clock = clock
         self._step_id: int | None = None
@@ -53,6 +56,11 @@ class Swapper:
             self.lost_blocks = {*report.lost_blocks, *copies}
         self._report = report
         return report
+
+    def resize(self, block_size: int) -> None:
+        """The KV cache has blocks of another size now; what was in the swap space is not asked for any more."""
+        self._block_bytes = self._block_bytes * block_size // self._block_size
+        self._block_size = block_size
 
     def measure(self, num_blocks: int, num_slots: int) -> float | None:
         """Seconds that a block takes out and back, measured on the still empty cache; None if the space does not work."""

@@ -6,7 +6,8 @@ import msgspec
 
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.step import ScheduledSequence, StepPlan, StepResult, SwapReport
+from octavo.ops.interface import Backend, Program
+from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult, SwapReport
 from octavo.worker.batch import Batch, Share
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
@@ -26,8 +27,8 @@ class Worker:
     def __init__(self, config: EngineConfig, checkpoint: Checkpoint, num_blocks: int) -> None:
         scheduler = config.scheduler
         assert scheduler.max_model_len is not None, "the configuration is not resolved"
-        max_logits = scheduler.max_num_seqs + PROMPT_LOGIT_ROWS
-        self.backend, self.program = load_program(config, checkpoint, num_blocks, max_logits)
+        max_logits = _max_logits(scheduler.max_num_seqs)
+        self._loaded = load_program(config, checkpoint, num_blocks, max_logits)
         self.batch = Batch(
             max_seqs=scheduler.max_num_seqs,
             max_tokens=scheduler.max_num_batched_tokens,
@@ -39,13 +40,22 @@ class Worker:
         )
         self._runner = ModelRunner(self.backend, self.program, self.batch)
         block_bytes = kv_block_bytes(checkpoint.config, config.cache.block_size, config.cache.kv_cache_dtype)
-        self._swapper = Swapper(self.backend, block_bytes)
+        self._swapper = Swapper(self.backend, config.cache.block_size, block_bytes)
         self._swap_file: SwapFile | None = None
         num_slots = config.cache.num_swap_blocks_override or 0
         if num_slots:
             self._allocate_swap_space(num_slots * block_bytes, config.cache.swap_path)
         self.swap_block_s = self._swapper.measure(num_blocks, num_slots)
         """Seconds to move a block to the swap space and back; None without one."""
+
+    @property
+    def backend(self) -> Backend:
+        return self._loaded.backend
+
+    @property
+    def program(self) -> Program:
+        """The program in force; `reconfigure` replaces it."""
+        return self._loaded.program
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Run one step: forget, take in, move blocks out, move blocks in, copy blocks, compute, sample.
@@ -83,6 +93,18 @@ class Worker:
         self._swap_file = SwapFile(path, num_bytes)
         self.backend.allocate_swap_space(num_bytes, self._swap_file.descriptor, HEADER_BYTES)
 
+    def reconfigure(self, relayout: Relayout) -> None:
+        """Take new sizes between two steps: another KV cache with the tokens moved there, another program.
+
+        Raises: ConfigError when the memory cannot be had; all is as it was then. While the tokens move, both caches exist, but
+        the old one gives its memory back layer by layer.
+        """
+        max_logits = _max_logits(relayout.max_num_seqs)
+        with self._loaded.resizing(relayout, max_logits):
+            self.batch.relay(relayout, max_logits)
+        self._runner = ModelRunner(self.backend, self.program, self.batch)
+        self._swapper.resize(relayout.block_size)
+
     def _share(self, scheduled: ScheduledSequence) -> Share:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""
         state = self.batch.update(scheduled)
@@ -92,3 +114,8 @@ class Worker:
             # The logits of a position speak of the next one, so the last prompt position has none of them to give.
             prompt_rows = max(0, min(end, state.num_prompt - 1) - first)
         return Share(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
+
+
+def _max_logits(max_num_seqs: int) -> int:
+    """Most rows of logits of one forward pass: one to sample from per sequence, and those for prompt logprobs."""
+    return max_num_seqs + PROMPT_LOGIT_ROWS

@@ -55,6 +55,8 @@ def test_serve_help_shows_sections_and_examples(capsys: pytest.CaptureFixture[st
         (["serve", "a", "b"], "b"),
         (["serve", "a", "--model", "b"], "MODEL is 'a' and --model is 'b'"),
         (["serve", "--host", "no such host", "--port", "0"], "--host"),
+        (["serve", "--api-key", "", "--port", "0"], "--api-key is empty"),
+        (["serve", "x" * 5000, "--port", "0"], "File name too long"),
         (["serve", "--chat-template", "/nowhere/x.jinja"], "--chat-template"),
         (["complete", "--prompt", ""], "empty"),
         (["complete", "--prompt", "x", "--temperature", "-1"], "--temperature"),

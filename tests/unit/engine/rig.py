@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.fakes import EOS, VOCAB_SIZE, FakeWorker, byte_tokenizer
@@ -39,14 +41,20 @@ MAX_MODEL_LEN = 128
 class Rig:
     """`now_s` is the time; every step takes one second."""
 
-    def __init__(self, worker: FakeWorker | None = None, num_blocks: int = 64, **scheduler: Any) -> None:
+    def __init__(
+        self,
+        worker: FakeWorker | None = None,
+        num_blocks: int = 64,
+        clock: Callable[[], float] = time.monotonic,
+        **scheduler: Any,
+    ) -> None:
         self.now_s = 0.0
         self.worker = worker or FakeWorker()
         config = EngineConfig(
-            cache=CacheConfig(block_size=8, num_gpu_blocks_override=num_blocks),
+            cache=CacheConfig(block_size=8, num_gpu_blocks_override=num_blocks, kv_cache_memory=num_blocks * 8 * 1024 / 2**30),
             scheduler=SchedulerConfig(max_model_len=MAX_MODEL_LEN, **scheduler),
         )
-        self.core: EngineCore = assemble_core(config, self.worker, b"weights")
+        self.core: EngineCore = assemble_core(config, self.worker, b"weights", clock=clock)
         self.ledger = Ledger()
         tokenizer = byte_tokenizer()
         self.input = InputProcessor(tokenizer, MODEL, MAX_MODEL_LEN, random_seed=lambda: 0)

@@ -1,12 +1,12 @@
-"""Metrics and the statistics line say what the ledger says, also after a storm of aborts."""
+"""Metrics say what the ledger says, also after a storm of aborts."""
 
 from __future__ import annotations
 
 from prometheus_client import generate_latest
 from tests.unit.engine.rig import Rig
 
+from octavo.config.changes import Changes
 from octavo.engine.metrics import Metrics
-from octavo.engine.stats_log import StatsLog
 from octavo.sampling_params import SamplingParams
 
 
@@ -34,6 +34,10 @@ def test_figures_equal_the_truth_after_an_abort_storm() -> None:
     assert value(metrics, "inter_token_latency_seconds_count") == 2 * 4
     assert value(metrics, "inter_token_latency_seconds_sum") == 2 * 4 * 1.0
     assert value(metrics, "e2e_request_latency_seconds_count") == 20
+    assert value(metrics, "num_steps_total") == rig.worker.num_steps
+    rig.core.reconfigure(Changes(max_num_seqs=2))
+    rig.step()
+    assert value(metrics, "num_reconfigurations_total") == 1
 
 
 def test_two_engines_do_not_share_a_registry() -> None:
@@ -43,14 +47,3 @@ def test_two_engines_do_not_share_a_registry() -> None:
     first.run()
     assert [value(m, "request_success_total", finished_reason="length") for m in metrics] == [1, 0]
     assert b"octavo:num_requests_running" in generate_latest(metrics[1].registry)
-
-
-def test_the_statistics_line_covers_the_time_since_the_last_one() -> None:
-    rig = Rig()
-    log = StatsLog(rig.ledger, 0.0)
-    assert log.line(1.0) is None, "an idle engine is silent"
-    rig.add("r", "prompt", SamplingParams(max_tokens=4))
-    rig.run()
-    line = log.line(3.0)
-    assert line is not None and line.startswith("prompt 3.0 tokens/s, generation 2.0 tokens/s, running 0, waiting 0")
-    assert log.line(4.0) is None

@@ -11,12 +11,14 @@ from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.preemption import Preemption
+from octavo.scheduler.relayout import RelayoutPlan, plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import Sequence
 from octavo.step import (
     NewSequence,
     PromptLogprobs,
+    Relayout,
     SampledToken,
     ScheduledSequence,
     StepPlan,
@@ -113,6 +115,22 @@ class CheckingWorker:
         self.num_lost_blocks += len(report.lost_blocks)
         return report
 
+    def reconfigure(self, order: Relayout) -> None:
+        """Move the tokens as told; what was not moved is gone."""
+        for seq_id in self.known.keys() - order.tables.keys():
+            del self.known[seq_id]
+        for seq_id, table in order.tables.items():
+            self.known[seq_id].table = list(table)
+        if order.moves is None:
+            return
+        old, old_size, self.block_size = self.slots, self.block_size, order.block_size
+        self.slots = [None] * (order.num_blocks * order.block_size)
+        for source, target, count in order.moves:
+            for first, size in ((source, old_size), (target, self.block_size)):
+                assert count > 0 and first // size == (first + count - 1) // size, "a run leaves its block"
+            assert self.slots[target : target + count] == [None] * count, "two runs have one target"
+            self.slots[target : target + count] = old[source : source + count]
+
     def _learn(self, share: ScheduledSequence) -> None:
         if share.new is not None:
             assert share.seq_id not in self.known, "told twice"
@@ -201,6 +219,7 @@ class Rig:
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunked_prefill_size,
             max_model_len=max_model_len or num_blocks * block_size,
+            preemption_mode=preemption_mode,
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
         self.preemption = Preemption(preemption_mode)
@@ -238,6 +257,17 @@ class Rig:
         assert self.manager.num_free == self.manager.num_blocks
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
         assert self.manager.stats().num_swapped == 0
+
+    def reconfigure(self, config: SchedulerConfig, num_blocks: int, block_size: int) -> RelayoutPlan:
+        """Between two steps: other budgets, another pool."""
+        plan = plan_relayout(self.scheduler, self.manager, self.config, config, num_blocks=num_blocks, block_size=block_size)
+        self.scheduler.check_integrity()
+        if plan.order is not None:
+            self.worker.reconfigure(plan.order)
+        self.scheduler.reconfigure(config, plan.manager, plan.victims)
+        self.manager, self.config = plan.manager, config
+        self.scheduler.check_integrity()
+        return plan
 
     def check_plan(self, plan: StepPlan) -> None:
         self.scheduler.check_integrity()

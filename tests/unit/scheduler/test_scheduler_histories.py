@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from tests.unit.scheduler.checking_worker import EOS, Rig, make_sequence, next_token
 
+from octavo.config.scheduler import SchedulerConfig
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence, SequenceState
@@ -32,9 +33,10 @@ MECHANISMS = (
     "moves out",
     "moves in",
     "swapped without loss",
-    "lost slots",
-    "lost blocks",
+    "lost moves",
     "kept blocks taken back",
+    "relayouts with company",
+    "relayouts that preempt",
 )
 
 
@@ -56,15 +58,15 @@ class Histories(RuleBasedStateMachine):
     """How often each mechanism ran, over all examples of one test run."""
 
     @initialize(
-        num_blocks=st.integers(4, 12),
-        max_num_seqs=st.integers(1, 5),
+        num_blocks=st.integers(4, 9),
+        max_num_seqs=st.sampled_from([1, 3, 4, 5]),
         max_num_batched_tokens=st.integers(1, 24),
         chunk=st.integers(1, 12),
         caching=st.booleans(),
-        num_swap_blocks=st.sampled_from([0, 1, 3, 8, 20, 20]),
+        num_swap_blocks=st.sampled_from([0, 1, 3, 8, 20, 20, 20]),
         mode=st.sampled_from(["auto", "swap", "swap", "recompute"]),
-        bad_slots=st.sampled_from([set(), set(), {0, 2, 5}]),
-        unreadable=st.sampled_from([set(), set(), {0, 1, 3, 6}]),
+        bad_slots=st.sampled_from([set(), set(), set(range(20))]),
+        unreadable=st.sampled_from([set(), set(), set(range(20))]),
     )
     def build(
         self,
@@ -123,6 +125,27 @@ class Histories(RuleBasedStateMachine):
             )
             self.sequences[sequence.seq_id] = sequence
             self.rig.add(sequence)
+
+    @precondition(lambda self: self.plan is None)
+    @rule(
+        block_size=st.sampled_from([2, 3, 4, 8]),
+        spare=st.integers(0, 6),
+        max_num_seqs=st.integers(1, 5),
+        max_num_batched_tokens=st.integers(1, 24),
+        chunk=st.integers(1, 12),
+    )
+    def reconfigure(self, block_size: int, spare: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int) -> None:
+        num_running = self.rig.scheduler.num_running
+        config = SchedulerConfig(
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            chunked_prefill_size=chunk,
+            max_model_len=self.max_model_len,
+            preemption_mode=self.rig.config.preemption_mode,
+        )
+        plan = self.rig.reconfigure(config, -(-self.max_model_len // block_size) + spare, block_size)
+        self.seen["relayouts with company"] += num_running > 1
+        self.seen["relayouts that preempt"] += bool(plan.victims)
 
     @precondition(lambda self: self.plan is None)
     @rule()
@@ -199,8 +222,7 @@ class Histories(RuleBasedStateMachine):
             assert steps < 3000, "the engine makes no progress"
         assert self.rig.manager.num_free == self.rig.manager.num_blocks, "blocks have leaked"
         assert self.rig.manager.stats().num_swapped == 0, "slots have leaked"
-        self.seen["lost slots"] += bool(self.rig.worker.num_lost_slots)
-        self.seen["lost blocks"] += bool(self.rig.worker.num_lost_blocks)
+        self.seen["lost moves"] += self.rig.worker.num_lost_slots + self.rig.worker.num_lost_blocks
         for seq_id, sequence in self.sequences.items():
             assert self.ends[seq_id] == 1, f"sequence {seq_id} ended {self.ends[seq_id]} times"
             expected = tokens_alone(sequence, self.max_model_len)
@@ -236,7 +258,7 @@ def test_every_history_keeps_the_books_and_the_tokens() -> None:
     Histories.seen = Counter()
     run_state_machine_as_test(
         Histories,
-        settings=settings(max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=settings(max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )
     for mechanism in MECHANISMS:
         assert Histories.seen[mechanism] > 0, f"{mechanism} never happened: {Histories.seen}"

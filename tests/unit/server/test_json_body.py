@@ -31,7 +31,9 @@ def test_wide_values_are_not_deep() -> None:
     check_shape({"prompt": list(range(2 * MAX_NODES)), "list": [[1]] * 1000})
 
 
-@pytest.mark.parametrize("value", [{"a": [[]] * MAX_NODES}, {"a": [{str(i): 1 for i in range(MAX_NODES)}]}])
+@pytest.mark.parametrize(
+    "value", [{"a": [[]] * MAX_NODES}, {"a": [{}] * MAX_NODES}, {"a": [{str(i): 1 for i in range(MAX_NODES)}]}]
+)
 def test_a_body_of_too_many_pieces_is_refused(value: Any) -> None:
     with pytest.raises(BodyError, match="more than 100000") as caught:
         check_shape(value)

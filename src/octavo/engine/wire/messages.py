@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
+from octavo.config.changes import Changes, Value
 from octavo.config.engine import EngineConfig
+from octavo.kvcache.report import MemoryReport
 from octavo.request import Request
 from octavo.step import TokenLogprobs
 
@@ -36,9 +38,39 @@ class Shutdown(msgspec.Struct, tag="shutdown"):
     """End after the step in progress."""
 
 
-ToCore = AddRequest | AbortChoices | Shutdown
+class Reconfigure(msgspec.Struct, tag="reconfigure"):
+    """Change settings before the next step; answered by Reconfigured or CallFailed with the same call_id."""
+
+    call_id: int
+    changes: Changes
+
+
+class ReadMemory(msgspec.Struct, tag="read_memory"):
+    """Answered by MemoryRead or CallFailed with the same call_id."""
+
+    call_id: int
+
+
+ToCore = AddRequest | AbortChoices | Shutdown | Reconfigure | ReadMemory
 
 # From the core.
+
+
+class ReconfigureReport(msgspec.Struct):
+    """What a reconfiguration did.
+
+    config     the configuration in force from now on
+    changed    [before, after] of each setting that is another one now
+    num_preempted, num_moved_tokens   sequences that lost their place in the cache; tokens that were moved in it
+    reason     why the tuner did it; empty when it was asked for
+    """
+
+    config: EngineConfig
+    changed: dict[str, tuple[Value, Value]]
+    num_preempted: int
+    num_moved_tokens: int
+    duration_s: float
+    reason: str = ""
 
 
 class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
@@ -62,7 +94,7 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 class CoreStats(msgspec.Struct, array_like=True):
-    """Gauges at the end of a step, and counters since the core started (prefix_* in tokens).
+    """Gauges at the end of a step, and counters since the core started (prefix_* in tokens; busy_s: seconds in steps).
 
     num_swapped_blocks    swap blocks that preempted or waiting sequences keep, of num_swap_blocks
     num_swap_preemptions  those of num_preemptions that went to the swap space; the others are computed again
@@ -86,6 +118,9 @@ class CoreStats(msgspec.Struct, array_like=True):
     num_swap_failures: int = 0
     prefix_hits_freed: int = 0
     prefix_hits_swapped: int = 0
+    busy_s: float = 0.0
+    num_reconfigurations: int = 0
+    num_tunings: int = 0
 
 
 class StepOutputs(msgspec.Struct, tag="step"):
@@ -117,4 +152,26 @@ class CoreFailed(msgspec.Struct, tag="failed"):
     param: str | None
 
 
-FromCore = StepOutputs | CoreReady | CoreFailed
+class Reconfigured(msgspec.Struct, tag="reconfigured"):
+    """Settings have changed. call_id is that of the question; None: the core's own tuner did it."""
+
+    call_id: int | None
+    report: ReconfigureReport
+
+
+class MemoryRead(msgspec.Struct, tag="memory"):
+    call_id: int
+    report: MemoryReport
+
+
+class CallFailed(msgspec.Struct, tag="call_failed"):
+    """A question that was refused (kind "config") or failed ("internal"); nothing has changed."""
+
+    call_id: int
+    kind: Literal["config", "internal"]
+    message: str
+    param: str | None
+
+
+Answer = Reconfigured | MemoryRead | CallFailed
+FromCore = StepOutputs | CoreReady | CoreFailed | Answer

@@ -16,8 +16,9 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from octavo.engine.wire.channel import ChannelError, bound_socket, encode_message
+from octavo.engine.wire.channel import bound_socket, encode_message
 from octavo.engine.wire.messages import FromCore, ToCore
+from octavo.errors import ConfigError
 from octavo.log import get_logger
 
 _logger = get_logger(__name__)
@@ -27,11 +28,11 @@ class ParentChannel:
     """The API process' end: binds, awaits messages from the core, sends without waiting."""
 
     def __init__(self) -> None:
-        """Raises ChannelError when no socket can be made in the temporary folder."""
+        """Raises ConfigError when no socket can be made in the temporary folder."""
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mkdtemp makes it 0700
         except OSError as error:
-            raise ChannelError(f"no temporary folder for the engine's socket: {error}; set TMPDIR to a writable one") from None
+            raise ConfigError(f"no temporary folder for the engine's socket: {error}; set TMPDIR to a writable one") from None
         self.address = f"ipc://{self._folder}/core"
         self._context = zmq.asyncio.Context()
         self._socket: zmq.asyncio.Socket = self._context.socket(zmq.PAIR)
@@ -40,7 +41,7 @@ class ParentChannel:
             self._socket.bind(self.address)
         except zmq.ZMQError as error:
             self.close()
-            raise ChannelError(f"the engine's socket cannot be made: {error}; set TMPDIR to a shorter path") from None
+            raise ConfigError(f"the engine's socket cannot be made: {error}; set TMPDIR to a shorter path") from None
         self._decoder = msgspec.msgpack.Decoder(FromCore)
 
     async def receive(self) -> FromCore:

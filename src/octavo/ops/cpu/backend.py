@@ -24,6 +24,7 @@ from octavo.ops.interface import (
     SampleRows,
     StepInputs,
 )
+from octavo.step import TokenRun
 
 _KV_KINDS = {
     "float32": _native.KvKind.f32,
@@ -57,11 +58,24 @@ class CpuBackend:
         return self._parameters
 
     def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
+        self._cache = self._reserve(spec)
+
+    def replace_kv_cache(self, spec: KVCacheSpec) -> _native.KvCache:
+        assert self._cache is not None, "there is no KV cache to replace"
+        previous, self._cache = self._cache, self._reserve(spec)
+        return previous
+
+    def restore_kv_cache(self, previous: _native.KvCache) -> None:
+        self._cache = previous
+
+    def move_tokens(self, previous: _native.KvCache, moves: Sequence[TokenRun]) -> None:
+        assert self._cache is not None
+        self._cache.take_tokens(previous, np.array(moves, dtype=np.int32).reshape(-1, 3), self._pool)
+
+    def _reserve(self, spec: KVCacheSpec) -> _native.KvCache:
         kind = _KV_KINDS[spec.dtype]
         try:
-            self._cache = _native.KvCache(
-                kind, spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim
-            )
+            return _native.KvCache(kind, spec.num_layers, spec.num_blocks, spec.num_kv_heads, spec.block_size, spec.head_dim)
         except MemoryError:
             raise ConfigError(
                 f"the KV cache of {spec.num_blocks} blocks cannot be allocated; lower kv_cache_memory", param="kv_cache_memory"

@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from octavo.errors import ConfigError
 from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.activation import softcap
+from octavo.step import TokenRun
 
 _DTYPES: dict[str, DTypeLike] = {
     "float32": np.float32,
@@ -76,6 +77,15 @@ class KVCache:
     @property
     def _arrays(self) -> tuple[NDArray[Any], ...]:
         return self._keys, self._values, self._key_scales, self._value_scales
+
+    def move_tokens(self, source: KVCache, moves: Sequence[TokenRun]) -> None:
+        """Copy runs of tokens (source slot, target slot, count) from a cache that differs in blocks alone."""
+        for from_slot, to_slot, count in moves:
+            old, first = divmod(from_slot, source.spec.block_size)
+            new, start = divmod(to_slot, self.spec.block_size)
+            for name in ("_keys", "_values", *(("_key_scales", "_value_scales") if self.spec.dtype == "int8" else ())):
+                target, tokens = getattr(self, name), getattr(source, name)
+                target[:, new, :, start : start + count] = tokens[:, old, :, first : first + count]
 
     def attend(self, q: F32, inputs: StepInputs, spec: AttentionSpec) -> F32:
         """Causal attention of q [rows, num_heads * head_dim] over each sequence's blocks -> same shape.

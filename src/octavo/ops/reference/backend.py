@@ -12,6 +12,7 @@ from octavo.ops.reference import sample
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.ops import ReferenceOps
 from octavo.ops.reference.swap import SwapSpace
+from octavo.step import TokenRun
 
 
 class ReferenceProgram:
@@ -55,6 +56,18 @@ class ReferenceBackend:
 
     def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
         self._ops.cache = KVCache(spec)
+
+    def replace_kv_cache(self, spec: KVCacheSpec) -> KVCache:
+        previous, self._ops.cache = self._ops.cache, KVCache(spec)
+        assert previous is not None, "there is no KV cache to replace"
+        return previous
+
+    def restore_kv_cache(self, previous: KVCache) -> None:
+        self._ops.cache = previous
+
+    def move_tokens(self, previous: KVCache, moves: Sequence[TokenRun]) -> None:
+        assert self._ops.cache is not None
+        self._ops.cache.move_tokens(previous, moves)
 
     def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> ReferenceProgram:
         """Sizes and eager make no difference here."""

@@ -22,6 +22,7 @@ from octavo.engine.wire.messages import (
     TokenOutput,
 )
 from octavo.engine.wire.parent_channel import ParentChannel
+from octavo.errors import ConfigError
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.step import TokenLogprobs
@@ -105,3 +106,19 @@ def test_undecodable_messages_from_the_core_are_skipped() -> None:
             parent.close()
 
     assert asyncio.run(test()) == CoreReady(EngineConfig(), b"v", ["line"])
+
+
+@pytest.mark.parametrize("folder", ["missing", "x" * 120])
+def test_a_temporary_folder_that_cannot_hold_a_socket_is_a_mistake_of_the_user(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if folder != "missing":
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / folder))
+
+    async def test() -> None:
+        with pytest.raises(ConfigError, match="set TMPDIR"):
+            ParentChannel()
+
+    asyncio.run(test())
+    assert not list((tmp_path / folder).glob("*"))

@@ -1,0 +1,78 @@
+"""Changes: what a new configuration is, and what is refused with the name of the setting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from octavo.config.cache import CacheConfig
+from octavo.config.changes import Changes, apply_changes, settings_in_force
+from octavo.config.engine import EngineConfig
+from octavo.config.resolve import GIB
+from octavo.config.scheduler import SchedulerConfig
+from octavo.errors import ConfigError
+
+TOKEN_BYTES = 2**16
+CONFIG = EngineConfig(
+    cache=CacheConfig(block_size=16, num_gpu_blocks_override=1000, kv_cache_memory=16000 * TOKEN_BYTES / GIB),
+    scheduler=SchedulerConfig(max_model_len=2000),
+)
+
+
+def changed(free_bytes: int = 2 * GIB, **settings: Any) -> dict[str, Any]:
+    """The settings that are others afterwards."""
+    before = settings_in_force(CONFIG)
+    after = settings_in_force(apply_changes(CONFIG, Changes.of(settings), free_bytes=free_bytes))
+    return {name: value for name, value in after.items() if value != before[name]}
+
+
+def test_a_new_block_size_keeps_the_budget() -> None:
+    assert changed(block_size=32) == {"block_size": 32, "num_blocks": 500}
+    assert changed(block_size=24)["num_blocks"] == 666
+
+
+def test_a_new_block_size_keeps_room_for_one_longest_request() -> None:
+    config = EngineConfig(
+        cache=CacheConfig(block_size=16, num_gpu_blocks_override=37, kv_cache_memory=37 * 16 * TOKEN_BYTES / GIB),
+        scheduler=SchedulerConfig(max_model_len=592),
+    )
+    assert apply_changes(config, Changes(block_size=32), free_bytes=2 * GIB).cache.num_gpu_blocks_override == 19
+
+
+def test_the_budget_is_given_in_blocks_or_in_gib() -> None:
+    assert changed(num_blocks=2000)["kv_cache_memory"] == 2 * 16000 * TOKEN_BYTES / GIB
+    assert changed(kv_cache_memory=0.5)["num_blocks"] == GIB // 2 // (16 * TOKEN_BYTES)
+    assert changed(kv_cache_memory=0.5, block_size=32)["num_blocks"] == GIB // 2 // (32 * TOKEN_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "param", "words"),
+    [
+        ({"max_num_seqs": 600}, "max_num_seqs", "more than max_num_batched_tokens"),
+        ({"max_num_batched_tokens": 100}, "max_num_batched_tokens", "chunked_prefill_size is 256"),
+        ({"max_num_seqs": True}, "max_num_seqs", "of type int"),
+        ({"block_size": 20}, "block_size", "use 16 or 24"),
+        ({"num_blocks": 124}, "num_blocks", "125 blocks or more"),
+        ({"num_blocks": 5000}, "num_blocks", "are free for the KV cache"),
+        ({"kv_cache_memory": 0.01}, "kv_cache_memory", "max_model_len is 2000"),
+        ({"kv_cache_memory": "much"}, "kv_cache_memory", "of type float"),
+        ({"num_blocks": 500, "kv_cache_memory": 1.0}, "num_blocks", "give one of them"),
+        ({"scheduler_policy": "lifo"}, "scheduler_policy", "choose one of"),
+        ({"num_seqs": 3}, "num_seqs", "did you mean max_num_seqs"),
+        ({"max_num_seqs": None}, "max_num_seqs", "leave it out"),
+        ({}, None, "nothing to change"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(settings: dict[str, Any], param: str | None, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        changed(**settings)
+    assert refused.value.param == param
+
+
+def test_a_smaller_budget_needs_no_free_memory() -> None:
+    assert changed(free_bytes=0, num_blocks=500)["num_blocks"] == 500
+
+
+def test_every_change_has_a_value_in_force() -> None:
+    assert all(value is not None for value in settings_in_force(CONFIG).values())

@@ -1,0 +1,96 @@
+"""Settings change under running requests: nothing is lost, and a refusal leaves everything as it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.fakes import FakeWorker, fake_text
+from tests.unit.engine.rig import Rig
+
+from octavo.config.changes import Changes
+from octavo.errors import ConfigError
+from octavo.sampling_params import SamplingParams
+
+CHANGES: list[dict[str, Any]] = [
+    {"max_num_seqs": 3},
+    {"max_num_seqs": 30, "max_num_batched_tokens": 40, "chunked_prefill_size": 5},
+    {"block_size": 16},
+    {"block_size": 32},
+    {"num_blocks": 6, "block_size": 32},
+    {"num_blocks": 60, "block_size": 8},
+    {"scheduler_policy": "fcfs"},
+    {"max_num_queued_requests": 5},
+]
+
+
+def test_all_changes_while_requests_run_lose_nothing() -> None:
+    rig = Rig()
+    for index in range(20):
+        rig.add(f"r{index}", f"prompt {index} " * (1 + index % 7), SamplingParams(max_tokens=20, n=1 + index % 2))
+    deliveries = {}
+    for change in [*CHANGES, *CHANGES[::-1]]:
+        for output in rig.step():
+            deliveries[output.request_id] = output
+        rig.core.reconfigure(Changes(**change))
+        rig.check_integrity()
+    deliveries.update({request_id: outputs[-1] for request_id, outputs in rig.run().items()})
+    for index in range(20):
+        prompt = f"prompt {index} " * (1 + index % 7)
+        output = deliveries[f"r{index}"]
+        assert output.finished
+        for choice in output.outputs:
+            assert choice.text == fake_text(prompt, 20, choice=choice.index)
+    stats = rig.core.stats()
+    assert stats.num_reconfigurations == 2 * len(CHANGES) and stats.num_preemptions > 0
+
+
+def test_the_report_says_what_happened() -> None:
+    rig = Rig()
+    for index in range(4):
+        rig.add(f"r{index}", "x" * 30, SamplingParams(max_tokens=8))
+    rig.step()
+    report = rig.core.reconfigure(Changes(block_size=16, max_num_seqs=3))
+    assert report.changed == {"block_size": (8, 16), "num_blocks": (64, 32), "max_num_seqs": (64, 3)}
+    assert (report.num_preempted, report.num_moved_tokens) == (1, 3 * 30)
+    assert report.config is rig.core.config
+    rig.run()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ConfigError("no", param="kv_cache_memory"), RuntimeError("broken")])
+def test_a_worker_that_refuses_leaves_everything_as_it_was(error: Exception) -> None:
+    worker = FakeWorker()
+    rig = Rig(worker)
+    rig.add("r", "x" * 30, SamplingParams(max_tokens=8))
+    rig.step()
+    before = rig.core.config, rig.core.stats(), rig.core.memory_report()
+    worker.fail_reconfigure = error
+    with pytest.raises(RuntimeError if isinstance(error, RuntimeError) else ConfigError):
+        rig.core.reconfigure(Changes(block_size=16, max_num_seqs=1))
+    assert (rig.core.config, rig.core.stats(), rig.core.memory_report()) == before
+    assert rig.run()["r"][-1].outputs[0].text == fake_text("x" * 30, 8)
+
+
+def test_changes_that_do_not_concern_the_worker_do_not_reach_it() -> None:
+    rig = Rig()
+    rig.core.reconfigure(Changes(chunked_prefill_size=8, max_num_queued_requests=3))
+    assert rig.worker.relayouts == []
+    rig.core.reconfigure(Changes(max_num_seqs=8))
+    assert [relayout.moves for relayout in rig.worker.relayouts] == [None]
+
+
+def test_an_abort_storm_between_changes_leaves_no_block() -> None:
+    rig = Rig(num_blocks=32)
+    for index in range(60):
+        rig.add(f"r{index}", "y" * (1 + index % 40), SamplingParams(max_tokens=30))
+        if index % 3 == 0:
+            rig.step()
+        if index % 5 == 0:
+            rig.core.reconfigure(Changes(block_size=8 << (index // 5) % 3))
+        if index >= 10:
+            rig.abort(f"r{index - 10}")
+    for index in range(60):
+        rig.abort(f"r{index}")
+    rig.run()
+    report = rig.core.memory_report()
+    assert report.num_used == 0 and set(report.block_map) <= {".", "c"}
