@@ -72,9 +72,10 @@ class _Rate:
 
 @dataclass(slots=True)
 class Preemption:
-    """mode: auto, recompute or swap; the scheduler sets it. measured_block_s: seconds to move a block out and back, measured before the first step.
+    """mode: auto, recompute or swap; the scheduler sets it.
 
-    The counters count since the start: sequences that went to the swap space, moves that failed, bytes moved.
+    measured_block_s  seconds to move a block out and back, measured before the first step
+    The counters count since the start: sequences for the swap space, moves that failed, bytes moved.
     """
 
     mode: str = "auto"

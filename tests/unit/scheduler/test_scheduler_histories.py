@@ -8,7 +8,9 @@ come home.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
@@ -30,14 +32,10 @@ MECHANISMS = (
     "cache hits",
     "forks",
     "finished after preemption",
-    "moves out",
-    "moves in",
-    "swapped without loss",
-    "lost moves",
-    "kept blocks taken back",
     "relayouts with company",
     "relayouts that preempt",
 )
+SWAP_MECHANISMS = ("moves out", "moves in", "swapped without loss", "lost moves", "kept blocks taken back", "copies", "forks")
 
 
 def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:
@@ -58,15 +56,13 @@ class Histories(RuleBasedStateMachine):
     """How often each mechanism ran, over all examples of one test run."""
 
     @initialize(
-        num_blocks=st.integers(4, 9),
-        max_num_seqs=st.sampled_from([1, 3, 4, 5]),
+        num_blocks=st.integers(4, 12),
+        max_num_seqs=st.integers(1, 5),
         max_num_batched_tokens=st.integers(1, 24),
         chunk=st.integers(1, 12),
         caching=st.booleans(),
-        num_swap_blocks=st.sampled_from([0, 1, 3, 8, 20, 20, 20]),
-        mode=st.sampled_from(["auto", "swap", "swap", "recompute"]),
-        bad_slots=st.sampled_from([set(), set(), set(range(20))]),
-        unreadable=st.sampled_from([set(), set(), set(range(20))]),
+        num_swap_blocks=st.sampled_from([0, 1, 3, 8]),
+        mode=st.sampled_from(["auto", "swap", "recompute"]),
     )
     def build(
         self,
@@ -77,22 +73,20 @@ class Histories(RuleBasedStateMachine):
         caching: bool,
         num_swap_blocks: int,
         mode: str,
-        bad_slots: set[int],
-        unreadable: set[int],
     ) -> None:
-        self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
-        self.rig = Rig(
+        self._begin(
             num_blocks,
-            BLOCK_SIZE,
             caching=caching,
-            max_model_len=self.max_model_len,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunk,
             num_swap_blocks=num_swap_blocks,
             preemption_mode=mode,
         )
-        self.rig.worker.bad_slots, self.rig.worker.unreadable = bad_slots, unreadable
+
+    def _begin(self, num_blocks: int, **options: Any) -> None:
+        self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
+        self.rig = Rig(num_blocks, BLOCK_SIZE, max_model_len=self.max_model_len, **options)
         self.sequences: dict[int, Sequence] = {}
         self.ends: Counter[int] = Counter()
         self.faulty: set[int] = set()
@@ -254,11 +248,42 @@ class Histories(RuleBasedStateMachine):
                 self.prompt_positions.setdefault(update.seq_id, []).extend(range(first, first + len(entries)))
 
 
-def test_every_history_keeps_the_books_and_the_tokens() -> None:
-    Histories.seen = Counter()
-    run_state_machine_as_test(
-        Histories,
-        settings=settings(max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+class SwappingHistories(Histories):
+    """The same where nearly every history swaps; in some no slot can be written, or none read back."""
+
+    @initialize(
+        num_blocks=st.integers(4, 8),
+        max_num_seqs=st.integers(3, 5),
+        caching=st.booleans(),
+        num_swap_blocks=st.sampled_from([4, 20, 20]),
+        fault=st.sampled_from(["", "", "", "writing", "reading"]),
     )
-    for mechanism in MECHANISMS:
-        assert Histories.seen[mechanism] > 0, f"{mechanism} never happened: {Histories.seen}"
+    def build(self, num_blocks: int, max_num_seqs: int, caching: bool, num_swap_blocks: int, fault: str) -> None:
+        self._begin(
+            num_blocks,
+            caching=caching,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=24,
+            chunked_prefill_size=12,
+            num_swap_blocks=num_swap_blocks,
+            preemption_mode="swap",
+        )
+        self.rig.worker.bad_slots = set(range(20)) if fault == "writing" else set()
+        self.rig.worker.unreadable = set(range(20)) if fault == "reading" else set()
+
+
+@pytest.mark.parametrize(
+    ("machine", "mechanisms", "max_examples"), [(Histories, MECHANISMS, 80), (SwappingHistories, SWAP_MECHANISMS, 120)]
+)
+def test_every_history_keeps_the_books_and_the_tokens(
+    machine: type[Histories], mechanisms: tuple[str, ...], max_examples: int
+) -> None:
+    machine.seen = Counter()
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=max_examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+    for mechanism in mechanisms:
+        assert machine.seen[mechanism] > 0, f"{mechanism} never happened: {machine.seen}"
