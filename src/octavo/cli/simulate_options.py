@@ -28,7 +28,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 _COUNT = click.IntRange(1, 2**31 - 1)
 _OPTIONS = (
     click.argument("trace", metavar="[TRACE]", required=False),
-    click.option("--profile", metavar="FILE", help="What --calibrate measured. Default: built in, SmolLM2-135M on 2 cores."),
+    click.option("--profile", metavar="FILE", help="What --calibrate measured. Default: round figures of a small model."),
     click.option(
         "--rate-scale", type=click.FloatRange(0, min_open=True), default=1.0, metavar="X", help="Arrivals X times as fast."
     ),

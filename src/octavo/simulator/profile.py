@@ -15,6 +15,8 @@ from octavo.errors import ConfigError
 from octavo.simulator.cost_model import CostModel
 
 PROFILE_VERSION = 1
+QUIET_ERROR = 0.1
+"""A median error above this comes from other work on the machine, not from the form of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +37,9 @@ class Profile:
     p90_error: float = 0.0
 
     def describe(self) -> str:
-        """One line per fact, times in readable units."""
+        """One line per fact, times in readable units; a note where the fit says that the machine was busy."""
         cost = self.cost
+        busy = ["note: the steps scatter widely; calibrate again when the machine does nothing else"]
         return "\n".join(
             [
                 f"profile  {self.name}",
@@ -44,12 +47,13 @@ class Profile:
                 f"prefill  {cost.prefill_token_s * 1e6:.1f} us per token, {cost.prefill_pair_s * 1e9:.2f} ns per attended pair",
                 f"decode   {cost.decode_seq_s * 1e6:.1f} us per sequence, {cost.context_token_s * 1e9:.1f} ns per key read",
                 f"fit      median error {self.median_error:.1%}, p90 {self.p90_error:.1%} over {self.num_samples} steps",
+                *(busy if self.median_error > QUIET_ERROR else []),
             ]
         )
 
 
 DEFAULT_PROFILE = Profile(
-    name="SmolLM2-135M-Instruct.Q4_1 on 2 cores with AVX-512 (built in)",
+    name="built in: round figures for SmolLM2-135M-Instruct, 4 bits, on 2 x86 cores; --calibrate measures yours",
     cost=CostModel(
         step_s=5e-3,
         small_token_s=0.5e-3,
@@ -61,7 +65,8 @@ DEFAULT_PROFILE = Profile(
     kv_bytes_per_token=46080,
     max_position=8192,
 )
-"""Used without --profile. Measured by `octavo simulate --calibrate` on a quiet machine; docs/simulator.md has the figures."""
+"""Used without --profile: round figures, right within a factor of two or so. Enough to compare settings and fleets with each
+other; for figures of a machine, calibrate on it."""
 
 
 def machine_name() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,4 +60,5 @@ def test_files_that_are_no_json_or_not_there(tmp_path: Path) -> None:
 
 
 def test_describe_states_the_fit() -> None:
-    assert "median error" in DEFAULT_PROFILE.describe()
+    assert "median error" in DEFAULT_PROFILE.describe() and "note:" not in DEFAULT_PROFILE.describe()
+    assert "calibrate again" in replace(DEFAULT_PROFILE, median_error=0.3).describe()
