@@ -241,7 +241,7 @@ class Scheduler:
         self._waiting.add(sequence)
 
     def _fill(self, draft: StepDraft, now: float) -> None:
-        """Decodes in order of admission, then prefills, running or waiting, in policy order. If blocks ran out, none waiting."""
+        """Decodes in order of admission, then prefills, running or waiting, by policy; no admission once blocks ran out."""
         num_preemptions = self._num_preemptions
         prefills = []
         for sequence in list(self._running.values()):
