@@ -46,6 +46,10 @@ void SwapSpace::in(KvCache& cache, const BlockMove* moves, size_t count, int32_t
 
 void SwapSpace::move_all(KvCache& cache, const BlockMove* moves, size_t count, int32_t* errors, ThreadPool& pool,
                          Direction direction) const {
+  if (count == 1) {   // the usual step: waking the helpers would take longer than they could save
+    errors[0] = move(cache, moves[0], direction);
+    return;
+  }
   const size_t members = static_cast<size_t>(pool.size());
   pool.run([&](int member) {
     for (size_t i = static_cast<size_t>(member); i < count; i += members) errors[i] = move(cache, moves[i], direction);
