@@ -7,4 +7,5 @@ NB_MODULE(_native, module) {
   octavo::bind_weights(module);
   octavo::bind_program(module);
   octavo::bind_sampler(module);
+  octavo::bind_swap(module);
 }

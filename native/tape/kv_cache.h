@@ -40,14 +40,15 @@ struct KvCache {
   // Keys, or values, of one block and layer, scales included.
   size_t block_bytes() const { return static_cast<size_t>(num_kv_heads) * block_size * kv_vector_bytes(kind, head_dim); }
 
+  // All that a block consists of, in whatever is copied or moved: num_pieces() pieces of block_bytes() each.
+  int32_t num_pieces() const { return 2 * num_layers; }
+  size_t all_layers_bytes() const { return static_cast<size_t>(num_pieces()) * block_bytes(); }
+  uint8_t* piece(int32_t block, int32_t index) {
+    return (index % 2 == 0 ? keys : values)[index / 2].as<uint8_t>() + static_cast<size_t>(block) * block_bytes();
+  }
+
   void copy_block(int32_t source, int32_t destination) {
-    const size_t bytes = block_bytes();
-    for (int32_t layer = 0; layer < num_layers; ++layer) {
-      uint8_t* key = keys[layer].as<uint8_t>();
-      uint8_t* value = values[layer].as<uint8_t>();
-      std::memcpy(key + destination * bytes, key + source * bytes, bytes);
-      std::memcpy(value + destination * bytes, value + source * bytes, bytes);
-    }
+    for (int32_t i = 0; i < num_pieces(); ++i) std::memcpy(piece(destination, i), piece(source, i), block_bytes());
   }
 };
 

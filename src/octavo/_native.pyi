@@ -1,7 +1,7 @@
 """octavo's native core: thread pool, packed weights, tape, sampler."""
 
 import enum
-from typing import Annotated
+from typing import Annotated, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -235,3 +235,23 @@ class Sampler:
     def sample(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg10: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg11: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg12: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg13: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg14: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg15: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg16: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg17: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg18: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg19: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg20: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg21: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg22: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg23: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
 
     def given(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: int, arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
+
+class SwapSpace:
+    """Room for KV blocks in memory, or in an open file."""
+
+    @overload
+    def __init__(self, bytes: int) -> None: ...
+
+    @overload
+    def __init__(self, bytes: int, descriptor: int, file_offset: int) -> None: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def out(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], pool: ThreadPool) -> None:
+        """
+        Copy blocks to slots, moves int32 [n, 2] of (block, slot); errors [n] get 0 or an errno.
+        """
+
+    def into(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], pool: ThreadPool) -> None:
+        """Copy slots to blocks; as out."""

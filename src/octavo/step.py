@@ -49,18 +49,22 @@ class ScheduledSequence(msgspec.Struct):
 
 
 class StepPlan(msgspec.Struct):
-    """One step: block copies first, then the forward pass over all shares, then sampling.
+    """One step: moves to the swap space, moves from it, block copies, then the forward pass over all shares, then sampling.
 
     Sequences stand decodes first (num_new 1), then prefill chunks. removed are ids the worker may forget (finished, aborted,
     preempted) and is applied before anything else; an id in it may be unknown, or come again as new in the same plan.
     block_copies are (source, target) pairs and may run in any order: targets are distinct and none is a source. A plan may have
     no sequences.
+    swap_out and swap_in are (block, slot) pairs. Those of one list may run in any order; all of swap_out come before the first
+    of swap_in, for a block that was moved out may be filled anew in the same step, from a slot filled in the same step.
     """
 
     step_id: int
     sequences: list[ScheduledSequence]
     block_copies: list[tuple[int, int]] = []
     removed: list[int] = []
+    swap_out: list[tuple[int, int]] = []
+    swap_in: list[tuple[int, int]] = []
 
     @property
     def num_tokens(self) -> int:
@@ -93,13 +97,34 @@ class PromptLogprobs(msgspec.Struct):
     entries: list[TokenLogprobs]
 
 
+class SwapReport(msgspec.Struct):
+    """What a step's moves took, and which of them did not succeed.
+
+    lost_slots   slot that could not be written, to the reason
+    lost_blocks  block that could not be filled, to the reason
+    not_run      sequences of the plan that need such a block: nothing was computed for them, the worker has forgotten them
+    """
+
+    out_bytes: int = 0
+    out_s: float = 0.0
+    in_bytes: int = 0
+    in_s: float = 0.0
+    lost_slots: dict[int, str] = {}
+    lost_blocks: dict[int, str] = {}
+    not_run: list[int] = []
+
+
 class StepResult(msgspec.Struct):
-    """What one step produced. `failed` maps a sequence id to the reason its own handling raised; others are unaffected."""
+    """What one step produced. `failed` maps a sequence id to the reason its own handling raised; others are unaffected.
+
+    swap  set when the plan had moves
+    """
 
     step_id: int
     sampled: list[SampledToken]
     prompt_logprobs: list[PromptLogprobs] = []
     failed: dict[int, str] = {}
+    swap: SwapReport | None = None
 
 
 TokenRun: TypeAlias = tuple[int, int, int]

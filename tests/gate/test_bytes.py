@@ -102,6 +102,39 @@ def test_preemption_does_not_change_a_byte(
     engine.shutdown()
 
 
+@pytest.mark.parametrize("where", ["memory", "file"])
+@pytest.mark.parametrize("kv_cache_dtype", ["float32", "int8"])
+def test_preemption_by_swap_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], tmp_path: Path, where: str, kv_cache_dtype: str
+) -> None:
+    blocks, file = 36, tmp_path / "swap"
+    options: dict[str, Any] = {
+        "kv_cache_dtype": kv_cache_dtype,
+        "num_gpu_blocks_override": blocks,
+        "max_model_len": blocks * BLOCK_SIZE,
+        "preemption_mode": "swap",
+        "admission": "eager",
+        "num_swap_blocks_override": 200,
+        "swap_path": str(file) if where == "file" else None,
+    }
+    short = [index for index, job in enumerate(jobs) if len(job.prompt) <= 520]
+    expected = [alone[index] for index in short]
+    if kv_cache_dtype != "float32":
+        ample = make_engine(smollm2_gguf, kv_cache_dtype=kv_cache_dtype)
+        expected = [fingerprint(output) for output in serve_all(ample, [jobs[index] for index in short])]
+        ample.shutdown()
+    engine = make_engine(smollm2_gguf, **options)
+    assert file.exists() == (where == "file") and (where == "memory" or file.stat().st_mode & 0o777 == 0o600)
+    outputs = serve_all(engine, [jobs[index] for index in short])
+    stats = engine.stats()
+    assert stats.num_swap_preemptions > 0 and stats.num_swap_failures == 0
+    assert stats.swap_out_bytes > 0 and stats.swap_in_bytes > 0, "nothing was moved both ways"
+    assert_equal(outputs, expected, f"swapped to {where}, KV cache {kv_cache_dtype}")
+    engine.shutdown()
+    del engine
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("options", [{"num_threads": 1}, {"num_threads": 3}, {"enforce_eager": True}, {"block_size": 8}])
 def test_threads_eager_mode_and_block_size_do_not_change_a_byte(
     smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]

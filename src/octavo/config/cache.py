@@ -30,3 +30,20 @@ class CacheConfig:
         high=2**31 - 1,
         aliases=("num_blocks",),
     )
+    swap_space: float | None = option(
+        None,
+        "Room in GiB for KV blocks of preempted sequences, 0 for none. Memory, or disk with --swap-path; used only as it fills."
+        " Default: as large as the KV cache, at most an eighth of the memory left free; printed at start.",
+        low=0,
+        high=65536,
+        metavar="GiB",
+        aliases=("cpu_kv_space",),
+    )
+    swap_path: str | None = option(
+        None,
+        "File for the swap space, instead of memory. It is made at start for this user alone and removed at exit.",
+        metavar="FILE",
+    )
+    num_swap_blocks_override: int | None = option(
+        None, "Exact number of swap blocks, instead of a size (tests, tuning).", low=0, high=2**31 - 1
+    )

@@ -29,6 +29,7 @@ class Changes:
     chunked_prefill_size: int | None = None
     max_num_queued_requests: int | None = None
     scheduler_policy: str | None = None
+    preemption_mode: str | None = None
     block_size: int | None = None
     num_blocks: int | None = None
     kv_cache_memory: float | None = None
@@ -77,6 +78,8 @@ def apply_changes(config: EngineConfig, changes: Changes, *, free_bytes: int) ->
         if section == "scheduler":
             config = replace(config, scheduler=part)
     _check_step(config.scheduler, given)
+    if config.scheduler.preemption_mode == "swap" and not config.cache.num_swap_blocks_override:
+        raise ConfigError("preemption_mode swap needs a swap space, and this engine has none", param="preemption_mode")
     if given.keys() & {"block_size", "num_blocks", "kv_cache_memory"}:
         config = replace(config, cache=_cache(config, changes, free_bytes))
     return config
@@ -134,4 +137,12 @@ def _cache(config: EngineConfig, changes: Changes, free_bytes: int) -> CacheConf
             f"of memory are free for the KV cache",
             param=param,
         )
-    return replace(cache, block_size=block_size, num_gpu_blocks_override=num_blocks, kv_cache_memory=new_bytes / GIB)
+    # The swap space stays as many bytes; for its blocks see KVCacheManager.empty_copy.
+    num_swap_blocks = (cache.num_swap_blocks_override or 0) * cache.block_size // block_size
+    return replace(
+        cache,
+        block_size=block_size,
+        num_gpu_blocks_override=num_blocks,
+        kv_cache_memory=new_bytes / GIB,
+        num_swap_blocks_override=num_swap_blocks,
+    )

@@ -15,6 +15,7 @@ from octavo.config.engine import EngineConfig
 from octavo.config.machine import Machine
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.swap_budget import num_swap_blocks
 from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.errors import ConfigError
 
@@ -64,6 +65,9 @@ class Resolved:
         """
         cache, scheduler, backend = self.config.cache, self.config.scheduler, self.config.backend
         num_tokens = self.num_blocks * cache.block_size
+        num_slots = cache.num_swap_blocks_override or 0
+        where = f"file {cache.swap_path}" if cache.swap_path is not None else "memory"
+        swap = f"{_size(num_slots * self.block_bytes)} ({where}): {num_slots} blocks, taken as it fills" if num_slots else "off"
         planned = {"device": backend.device, "isa": backend.isa, "threads": str(backend.num_threads)}
         facts = backend_facts if backend_facts is not None else planned
         fill = num_tokens / self.max_model_len
@@ -71,6 +75,7 @@ class Resolved:
             f"model    {self.model.architecture}, {self.model.num_layers} layers, weights {_size(self.weight_bytes)}",
             f"KV cache {_size(self.num_blocks * self.block_bytes)} ({cache.kv_cache_dtype}): {self.num_blocks} blocks of "
             f"{cache.block_size} = {num_tokens} tokens, prefix caching {'on' if cache.enable_prefix_caching else 'off'}",
+            f"swap     {swap}; preempted sequences: {scheduler.preemption_mode}",
             f"context  {self.max_model_len} tokens per request; the cache holds {fill:.1f} of that length",
             f"step     at most {scheduler.max_num_seqs} sequences, {scheduler.max_num_batched_tokens} tokens, "
             f"{scheduler.chunked_prefill_size} of one prompt; policy {scheduler.scheduler_policy}",
@@ -113,10 +118,17 @@ def resolve(
     if cache.kv_cache_memory is not None and scheduler.max_model_len is None:
         _require_useful_context(model, num_blocks, cache.block_size, block_bytes)
     max_model_len = _fit_context(scheduler.max_model_len, model, num_blocks, cache.block_size, block_bytes, notices)
+    left_bytes = max(0, free_bytes - num_blocks * block_bytes)
+    num_slots = num_swap_blocks(cache, scheduler.preemption_mode, num_blocks, block_bytes, left_bytes)
     resolved = replace(
         config,
         cache=replace(
-            cache, kv_cache_dtype=kv_dtype, num_gpu_blocks_override=num_blocks, kv_cache_memory=num_blocks * block_bytes / GIB
+            cache,
+            kv_cache_dtype=kv_dtype,
+            num_gpu_blocks_override=num_blocks,
+            kv_cache_memory=num_blocks * block_bytes / GIB,
+            num_swap_blocks_override=num_slots,
+            swap_space=num_slots * block_bytes / GIB,
         ),
         scheduler=replace(scheduler, max_model_len=max_model_len),
         backend=replace(config.backend, num_threads=_fit_threads(config.backend.num_threads, machine.num_cpus)),

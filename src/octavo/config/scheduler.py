@@ -53,6 +53,12 @@ class SchedulerConfig:
         " their max_tokens, so that none is ever preempted for want of KV blocks; eager: what they have now.",
         choices=("optimistic", "guaranteed", "eager"),
     )
+    preemption_mode: str = option(
+        "auto",
+        "What becomes of the KV blocks of a sequence that has to give way: moved to the swap space and back (swap), computed "
+        "again (recompute), or whichever costs less by what was measured (auto).",
+        choices=("auto", "recompute", "swap"),
+    )
     auto_tune: bool = option(
         False,
         "Turn max_num_seqs, chunked_prefill_size and block_size by rule while requests run, within bounds. Every change is"

@@ -31,6 +31,9 @@ class EngineArgs:
     kv_cache_dtype: str = "auto"
     enable_prefix_caching: bool = True
     num_gpu_blocks_override: int | None = None
+    swap_space: float | None = None
+    swap_path: str | None = None
+    num_swap_blocks_override: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 256
     chunked_prefill_size: int = 256
@@ -40,6 +43,7 @@ class EngineArgs:
     max_wait: float = 60.0
     tenant_weights: str | None = None
     admission: str = "optimistic"
+    preemption_mode: str = "auto"
     auto_tune: bool = False
     max_num_queued_requests: int = 2048
     max_num_queued_tokens: int | None = None

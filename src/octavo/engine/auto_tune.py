@@ -8,10 +8,10 @@ Rules, in this order; each must hold HOLD observations in a row, and after a cha
     wasteful   requests wait, the cache is full and much of it is unfilled   -> smaller blocks
     calm       nobody waits and the cache is half empty, for longer          -> back towards what was configured
 
-More seats are a trial: without more tokens per second they are taken away again. Smaller blocks drop what the prefix cache
-remembers of ended requests, so they are only taken where it finds little. What preempted sequences leave behind is not decided
-here: --preemption-mode auto compares the measured costs for each of them. Blocks larger than configured are never taken; no
-load was found that gains from them.
+More seats are a trial: they grow further only if they bring more tokens per second, and are taken away if they bring fewer.
+Smaller blocks drop what the prefix cache remembers of ended requests, so they are only taken where it finds little. What
+preempted sequences leave behind is not decided here: that is for --preemption-mode. Blocks larger than configured are never
+taken; no load was found that gains from them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ WASTEFUL = 0.06
 """Share of the used slots without a token; at block size 16 a load of short requests has 4%."""
 FEW_HITS = 0.05
 GAIN = 1.03
-"""More tokens per second, at least, for a trial to stand."""
+LOSS = 0.95
+"""A trial that brings GAIN times the tokens per second may be followed by another; one that brings less than LOSS times is
+undone. In between it stands: undoing it would preempt requests for nothing."""
 
 MIN_SEATS = 4
 MIN_CHUNK = 64
@@ -48,7 +50,7 @@ SEATS_FACTOR = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """An interval of some seconds. median_step_s and slow_step_s (95th percentile) are 0 without a step; tokens: computed."""
+    """An interval of some seconds. median_step_s and slow_step_s (95th percentile) are 0 without a step; tokens: generated."""
 
     num_running: int
     num_waiting: int
@@ -130,6 +132,9 @@ class AutoTuner:
         trial, self._trial = self._trial, None
         if trial is None or seen.num_waiting == 0 or trial.total / trial.count >= GAIN * trial.tokens_per_s:
             return None  # it did well, or the load has changed and nothing can be said
+        if trial.total / trial.count >= LOSS * trial.tokens_per_s:
+            self._bar(now.max_num_seqs)
+            return None
         self._bar(trial.seats_before)
         reason = f"{now.max_num_seqs} seats gave {trial.total / trial.count:.0f} tokens/s, fewer gave {trial.tokens_per_s:.0f}"
         return Decision(Changes(max_num_seqs=trial.seats_before), reason)

@@ -20,6 +20,7 @@ from octavo.loader.parameters import parameter_shapes
 from octavo.ops.interface import Program
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import policy_for
+from octavo.scheduler.preemption import Preemption
 from octavo.scheduler.scheduler import Scheduler
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.worker import Worker
@@ -48,22 +49,31 @@ def build_core(config: EngineConfig, wrap_worker: Callable[[StepWorker], StepWor
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
     observed = worker if wrap_worker is None else wrap_worker(worker)
-    core = assemble_core(resolved.config, observed, checkpoint.weights_version)
+    core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s)
     description = resolved.describe(worker.backend.describe())
     return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
 
 
 def assemble_core(
-    config: EngineConfig, worker: StepWorker, weights_version: bytes, *, clock: Callable[[], float] = time.monotonic
+    config: EngineConfig,
+    worker: StepWorker,
+    weights_version: bytes,
+    swap_block_s: float | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """Scheduler and KV cache around a worker; `config` is resolved."""
+    """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
     assert cache.num_gpu_blocks_override is not None
     kv_cache = KVCacheManager(
-        cache.num_gpu_blocks_override, cache.block_size, cache.enable_prefix_caching, weights_version.hex()
+        cache.num_gpu_blocks_override,
+        cache.block_size,
+        cache.enable_prefix_caching,
+        weights_version.hex(),
+        cache.num_swap_blocks_override or 0,
     )
-    estimator = Estimator()
-    scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator)
+    estimator, preemption = Estimator(), Preemption(measured_block_s=swap_block_s)
+    scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator, preemption)
     return EngineCore(config, scheduler, kv_cache, worker, clock)
 
 

@@ -26,7 +26,7 @@ from octavo.scheduler.relayout import plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult
+from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult, SwapReport
 
 MAX_FAILED_STEPS = 32
 """After this many steps in a row in which every sequence failed, the device itself is taken to be broken. So many that a client
@@ -136,6 +136,8 @@ class EngineCore:
                 self._pending += [self._output_of(update) for update in self._scheduler.fail((), "the step was interrupted")]
                 raise
             self._num_steps += 1
+            if result.swap is not None and (result.swap.lost_slots or result.swap.lost_blocks):
+                _warn_of_lost_moves(result.swap)
             step_s = self._clock() - started_s
             self._busy_s += step_s
             if self._tuning is not None:
@@ -152,16 +154,25 @@ class EngineCore:
 
     def stats(self) -> CoreStats:
         """Gauges now, counters since the start."""
-        kv = self._kv_cache.stats()
+        scheduler = self._scheduler.stats()
+        kv, preemption = scheduler.cache, scheduler.preemption
         return CoreStats(
-            num_running=self._scheduler.num_running,
-            num_waiting=self._scheduler.num_waiting,
+            num_running=scheduler.num_running,
+            num_waiting=scheduler.num_waiting,
             num_used_blocks=kv.num_used,
             num_blocks=kv.num_blocks,
             prefix_queries=kv.query_tokens,
             prefix_hits=kv.hit_tokens,
-            num_preemptions=self._scheduler.stats().num_preemptions,
+            num_preemptions=scheduler.num_preemptions,
             num_steps=self._num_steps,
+            num_swapped_blocks=kv.num_swapped,
+            num_swap_blocks=kv.num_swap_blocks,
+            swap_out_bytes=preemption.out_bytes,
+            swap_in_bytes=preemption.in_bytes,
+            num_swap_preemptions=preemption.num_swap,
+            num_swap_failures=preemption.num_failures,
+            prefix_hits_freed=kv.hits.freed,
+            prefix_hits_swapped=kv.hits.swapped,
             busy_s=self._busy_s,
             num_reconfigurations=self._num_reconfigurations,
             num_tunings=self._num_tunings,
@@ -243,6 +254,7 @@ class EngineCore:
         if not self._requests:
             assert not self._scheduler.has_work(), "the scheduler has sequences that no request owns"
             assert self._kv_cache.stats().num_used == 0, "blocks are in use though there is no request"
+            assert self._kv_cache.stats().num_swapped == 0, "swap slots are kept though there is no request"
             assert not self._not_started, "sequences wait that no request owns"
 
     def _fan_out(self, request: Request) -> list[Sequence]:
@@ -299,10 +311,10 @@ class EngineCore:
         writes the same keys and values.
         """
         merged = StepResult(plan.step_id, [])
-        if plan.removed or plan.block_copies:
-            alone = StepPlan(plan.step_id, [], plan.block_copies, plan.removed)
+        if plan.removed or plan.block_copies or plan.swap_out or plan.swap_in:
+            alone = StepPlan(plan.step_id, [], plan.block_copies, plan.removed, plan.swap_out, plan.swap_in)
             try:
-                self._worker.execute(alone)
+                merged.swap = self._worker.execute(alone).swap
             except Exception:
                 _logger.exception("the block copies of the step failed too; all its sequences end")
                 merged.failed = {share.seq_id: _describe(error) for share in plan.sequences}
@@ -319,6 +331,8 @@ class EngineCore:
             merged.sampled += result.sampled
             merged.prompt_logprobs += result.prompt_logprobs
             merged.failed.update(result.failed)
+            if merged.swap is not None and result.swap is not None:
+                merged.swap.not_run += result.swap.not_run
         return merged
 
     def _restated(self, share: ScheduledSequence, sequence: Sequence) -> ScheduledSequence:
@@ -356,6 +370,16 @@ class EngineCore:
         del choices[sequence.choice]
         if not choices:
             del self._requests[sequence.request_id]
+
+
+def _warn_of_lost_moves(report: SwapReport) -> None:
+    reasons = {*report.lost_slots.values(), *report.lost_blocks.values()}
+    _logger.warning(
+        "%d KV blocks could not be written to the swap space and %d not read back (%s); their sequences are computed again",
+        len(report.lost_slots),
+        len(report.lost_blocks),
+        ", ".join(sorted(reasons)),
+    )
 
 
 def _describe(error: Exception) -> str:

@@ -82,6 +82,12 @@ class Totals:
     preemptions: int = 0
     prefix_queries: int = 0
     prefix_hits: int = 0
+    prefix_hits_freed: int = 0
+    prefix_hits_swapped: int = 0
+    swap_preemptions: int = 0
+    swap_failures: int = 0
+    swap_out_bytes: int = 0
+    swap_in_bytes: int = 0
     steps: int = 0
     busy_s: float = 0.0
     reconfigurations: int = 0
@@ -199,6 +205,12 @@ class Ledger:
         totals.preemptions += max(0, stats.num_preemptions - last.num_preemptions)
         totals.prefix_queries += max(0, stats.prefix_queries - last.prefix_queries)
         totals.prefix_hits += max(0, stats.prefix_hits - last.prefix_hits)
+        totals.prefix_hits_freed += max(0, stats.prefix_hits_freed - last.prefix_hits_freed)
+        totals.prefix_hits_swapped += max(0, stats.prefix_hits_swapped - last.prefix_hits_swapped)
+        totals.swap_preemptions += max(0, stats.num_swap_preemptions - last.num_swap_preemptions)
+        totals.swap_failures += max(0, stats.num_swap_failures - last.num_swap_failures)
+        totals.swap_out_bytes += max(0, stats.swap_out_bytes - last.swap_out_bytes)
+        totals.swap_in_bytes += max(0, stats.swap_in_bytes - last.swap_in_bytes)
         totals.steps += max(0, stats.num_steps - last.num_steps)
         totals.busy_s += max(0.0, stats.busy_s - last.busy_s)
         totals.reconfigurations += max(0, stats.num_reconfigurations - last.num_reconfigurations)

@@ -5,7 +5,7 @@ Gauges and counters are read at the moment of the scrape, so they cannot go stal
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -109,6 +109,17 @@ class _LedgerCollector(Collector):
         yield self._counter("num_preemptions", "Sequences preempted.", totals.preemptions)
         yield self._counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", totals.prefix_queries)
         yield self._counter("prefix_cache_hits", "Prompt tokens found there.", totals.prefix_hits)
+        running = totals.prefix_hits - totals.prefix_hits_freed - totals.prefix_hits_swapped
+        by_source = {"running": running, "freed": totals.prefix_hits_freed, "swapped": totals.prefix_hits_swapped}
+        yield self._counters("prefix_cache_hits_by_source", "Prompt tokens found, by where they lay.", "source", by_source)
+        by_mode = {"swap": totals.swap_preemptions, "recompute": totals.preemptions - totals.swap_preemptions}
+        yield self._counters("preemptions_by_mode", "Sequences preempted, by what became of their blocks.", "mode", by_mode)
+        yield self._gauge(
+            "num_swapped_blocks", "Blocks of preempted or waiting sequences in the swap space.", core.num_swapped_blocks
+        )
+        yield self._counter("swap_out_bytes", "Bytes moved to the swap space.", totals.swap_out_bytes)
+        yield self._counter("swap_in_bytes", "Bytes moved back from it.", totals.swap_in_bytes)
+        yield self._counter("swap_failures", "Blocks that could not be moved; they were computed again.", totals.swap_failures)
         yield self._gauge(
             "num_queued_tokens", "Prompt tokens of requests that no step has touched yet.", ledger.num_queued_tokens
         )
@@ -119,12 +130,8 @@ class _LedgerCollector(Collector):
         yield self._counter("num_reconfigurations", "Times settings changed while the engine ran.", totals.reconfigurations)
         yield self._counter("num_auto_tunings", "Those of them that --auto-tune made.", totals.tunings)
         yield self._counter("engine_restarts", "Times the engine core was lost.", totals.core_restarts)
-        finished = CounterMetricFamily(
-            "octavo:request_success", "Requests that ended, by reason.", labels=["model_name", "finished_reason"]
-        )
-        for reason in FinishReason:
-            finished.add_metric([*self._labels, reason.value], totals.finished[reason])
-        yield finished
+        by_reason = {reason.value: totals.finished[reason] for reason in FinishReason}
+        yield self._counters("request_success", "Requests that ended, by reason.", "finished_reason", by_reason)
 
     def _shed(self) -> Iterable[Metric]:
         family = CounterMetricFamily(
@@ -146,6 +153,13 @@ class _LedgerCollector(Collector):
     def _gauge(self, name: str, help_text: str, value: float) -> Metric:
         family = GaugeMetricFamily(f"octavo:{name}", help_text, labels=["model_name"])
         family.add_metric(self._labels, value)
+        return family
+
+    def _counters(self, name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
+        """One counter with a value for each word of a label."""
+        family = CounterMetricFamily(f"octavo:{name}", help_text, labels=["model_name", label])
+        for word, value in values.items():
+            family.add_metric([*self._labels, word], value)
         return family
 
     def _counter(self, name: str, help_text: str, value: float) -> Metric:

@@ -25,7 +25,8 @@ class Tuning:
 
     def note(self, plan: StepPlan, step_s: float) -> None:
         """A step was computed. Its time counts where somebody waited for a next token in it."""
-        self._num_tokens += plan.num_tokens
+        # Generated ones alone: prompts computed again after a preemption would make a bad change look good.
+        self._num_tokens += sum(share.needs_sample for share in plan.sequences)
         if plan.sequences and plan.sequences[0].num_new == 1:
             self._step_s.append(step_s)
 

@@ -21,8 +21,7 @@ class BlockPool:
     __slots__ = ("_next", "_num_free", "_previous", "_sentinel", "high_water", "ref_counts")
 
     def __init__(self, num_blocks: int) -> None:
-        if num_blocks < 1:
-            raise ValueError(f"num_blocks is {num_blocks}; a pool needs at least 1")
+        assert num_blocks >= 0, f"a pool of {num_blocks} blocks"
         self._sentinel = num_blocks
         self._next: list[int] = [*range(1, num_blocks + 1), 0]
         self._previous: list[int] = [num_blocks, *range(num_blocks)]

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from octavo.kvcache.block_pool import BlockPool
 from octavo.kvcache.block_table import BlockTable, blocks_for
 from octavo.kvcache.prefix_cache import PrefixCache, root_digest
+from octavo.kvcache.stats import HitTokens, KVCacheStats
+from octavo.kvcache.swap import SwapSpace
 from octavo.sequence import Sequence
-
-
-@dataclass(slots=True)
-class KVCacheStats:
-    """Counts of blocks now, and of tokens since the start.
-
-    num_used      blocks that belong to sequences; num_free = num_blocks - num_used
-    num_cached    blocks that can be found by their content, whether in use or free
-    high_water    most blocks ever in use at once
-    query_tokens  prompt tokens of all sequences at their first admission
-    hit_tokens    those of them that were not computed again: found in the prefix cache or shared with a fork's parent
-    """
-
-    num_blocks: int
-    num_used: int
-    num_free: int
-    num_cached: int
-    high_water: int
-    query_tokens: int
-    hit_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixMatch:
-    """Blocks that already hold the first num_tokens tokens of a sequence; num_idle of them are on the free list now."""
+    """Places (blocks, or slots as ~slot) that already hold the first num_tokens tokens of a sequence.
 
-    block_ids: list[int]
+    num_idle  free blocks that they take: those on the free list now, and one for each slot
+    """
+
+    places: list[int]
     num_tokens: int
     num_idle: int
 
@@ -58,23 +43,34 @@ class KVCacheManager:
     """Block tables of the live sequences over one pool.
 
     Life of a sequence here: `match` or `match_parent` (reads only), `allocate` (takes the matched blocks), then per step `grow`
-    before and `commit` after, and once `free`. `end_step` closes every step, whatever came of it.
+    before and `commit` after, and once `free`. `preempt` takes its table away and remembers what it had; it is matched again
+    later. `moves` are what the device must copy in this step, and `end_step` closes every step, whatever came of it.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True, weights_version: str = "") -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        enable_prefix_caching: bool = True,
+        weights_version: str = "",
+        num_swap_blocks: int = 0,
+    ) -> None:
+        if num_blocks < 1:
+            raise ValueError(f"num_blocks is {num_blocks}; a pool needs at least 1")
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self._weights_version = weights_version
         self._pool = BlockPool(num_blocks)
         self._cache = PrefixCache(num_blocks, block_size)
+        self._swap = SwapSpace(num_swap_blocks, block_size)
         self._tables: dict[int, BlockTable] = {}
         self._chains: dict[int, list[bytes]] = {}
         """Root, then the digests of the leading full blocks, per sequence; made as far as they were needed."""
-        self._held: dict[int, list[int]] = {}
-        """Sources of this step's block copies, per copying sequence. They keep their reference until `end_step`, so that no
-        source is the target of another copy: the copies of a step may run in any order."""
+        self._held: dict[int, list[tuple[int, int]]] = {}
+        """(source, copy) of this step's block copies, per copying sequence. Sources keep their reference until `end_step`, so
+        that no source is the target of another copy: the copies of a step may run in any order."""
         self._query_tokens = 0
-        self._hit_tokens = 0
+        self._hits = HitTokens()
 
     @property
     def num_blocks(self) -> int:
@@ -103,36 +99,53 @@ class KVCacheManager:
         return len(self._tables[seq_id].block_ids)
 
     def match(self, sequence: Sequence, max_tokens: int) -> PrefixMatch:
-        """The longest cached beginning of a sequence, in whole blocks and at most max_tokens. Takes nothing."""
-        block_ids: list[int] = []
+        """The longest beginning of a sequence that is there, at most max_tokens. Takes nothing.
+
+        What it kept itself comes first, then whole blocks found by their content: in use, free, or in the swap space.
+        """
+        limit = min(max_tokens, sequence.num_tokens)
+        places, num_tokens = self._swap.places(sequence.seq_id, limit)
         if self.enable_prefix_caching:
-            for index in range(min(max_tokens, sequence.num_tokens) // self.block_size):
-                block_id = self._cache.find(self._digest(sequence, index))
-                if block_id is None:
+            num_full = num_tokens // self.block_size
+            found: list[int] = []
+            for index in range(num_full, limit // self.block_size):
+                place = self._find(self._digest(sequence, index))
+                if place is None:
                     break
-                block_ids.append(block_id)
-        return self._matched(block_ids, len(block_ids) * self.block_size)
+                found.append(place)
+            if found:
+                places = places[:num_full] + found
+                num_tokens = len(places) * self.block_size
+        return self._matched(places, num_tokens)
 
     def match_parent(self, parent_id: int, num_tokens: int) -> PrefixMatch:
         """The parent's first num_tokens (all computed), its partly filled last block included. Takes nothing."""
-        block_ids = self._tables[parent_id].block_ids[: blocks_for(num_tokens, self.block_size)]
-        return self._matched(block_ids, num_tokens)
+        return self._matched(self._filled_blocks(parent_id, num_tokens), num_tokens)
 
     def cost(self, match: PrefixMatch, first: int, num_tokens: int) -> int:
         """Blocks that leave the free list until a sequence with this match, writing from position `first`, has num_tokens."""
-        num_matched = len(match.block_ids)
+        num_matched = len(match.places)
         copied = 1 if first // self.block_size < num_matched else 0
         return match.num_idle + copied + max(0, blocks_for(num_tokens, self.block_size) - num_matched)
 
     def allocate(self, sequence: Sequence, match: PrefixMatch, first: int) -> None:
-        """Give the sequence a table of the matched blocks, shared; it will compute from position `first` on."""
+        """Give the sequence a table of the matched blocks, shared; it will compute from position `first` on.
+
+        What is in the swap space gets fresh blocks, and the moves into them go into this step's list.
+        """
         assert sequence.seq_id not in self._tables, f"sequence {sequence.seq_id} has blocks already"
-        for block_id in match.block_ids:
-            self._pool.share(block_id)
-        self._tables[sequence.seq_id] = BlockTable(self.block_size, list(match.block_ids), first // self.block_size)
         if sequence.num_cached_prompt is None:
+            self._count_hits(match, min(first, sequence.num_prompt))
             self._query_tokens += sequence.num_prompt
-            self._hit_tokens += min(first, sequence.num_prompt)
+        for place in match.places:
+            # All before the first `_take`, which may reuse any block or slot that nobody holds.
+            if place >= 0:
+                self._pool.share(place)
+            else:
+                self._swap.hold(~place)
+        self._forget_kept(sequence.seq_id)
+        block_ids = [place if place >= 0 else self._swap_in(~place) for place in match.places]
+        self._tables[sequence.seq_id] = BlockTable(self.block_size, block_ids, first // self.block_size)
 
     def grow(self, seq_id: int, first: int, last: int) -> Growth | None:
         """Make positions first..last (end exclusive) writable: append blocks, copy a block that others see.
@@ -143,6 +156,9 @@ class KVCacheManager:
         table, pool = self._tables[seq_id], self._pool
         index = table.write_index(first, pool.ref_counts, self._cache.digests)
         num_missing = table.num_missing(last)
+        if index is None and first < len(table.block_ids) * self.block_size:
+            # Written where it is. A preempted fork that kept it loses this one block; copying could need one that is not there.
+            self._swap.lose(table.block_ids[first // self.block_size])
         if index is None and num_missing <= 0:
             return NO_GROWTH
         if max(0, num_missing) + (index is not None) > pool.num_free:
@@ -152,7 +168,7 @@ class KVCacheManager:
         if index is not None:
             copy = self._take()
             source = table.replace(index, copy)
-            self._held.setdefault(seq_id, []).append(source)
+            self._held.setdefault(seq_id, []).append((source, copy))
             growth.replaced.append((index, copy))
             growth.copies.append((source, copy))
         return growth
@@ -171,22 +187,67 @@ class KVCacheManager:
     def free(self, seq_id: int) -> None:
         """Give back all a sequence has; nothing happens if it has nothing. Cached blocks stay hits until they are reused."""
         self._chains.pop(seq_id, None)
+        self._forget_kept(seq_id)
+        self.free_table(seq_id)
+
+    def free_table(self, seq_id: int) -> None:
+        """Give back the block table of a sequence that will be matched again, if it has one."""
         self._release_held(seq_id)
         table = self._tables.pop(seq_id, None)
         if table is not None:
-            # Last block first: of one prompt's blocks the later ones go first, for without its beginning an end is no hit.
-            for block_id in reversed(table.block_ids):
-                self._release(block_id)
+            self._release_all(table.block_ids)
 
-    def end_step(self) -> None:
-        """The step's block copies have been made, or will never be."""
+    def preempt(self, sequence: Sequence, to_swap: bool) -> bool:
+        """Give back all blocks of a sequence that is to go on later.
+
+        to_swap  remember which of them hold its sequence.num_computed tokens, and move such a block to the swap space before it
+                 is reused. Otherwise, or without slots for all of them, only what the prefix cache still finds will be there.
+        Returns whether they will be moved.
+        """
+        seq_id = sequence.seq_id
+        places = self._filled_blocks(seq_id, sequence.num_computed)
+        to_swap = to_swap and self._swap.has_room_for(places)
+        if places and to_swap:
+            self._swap.keep(seq_id, places, sequence.num_computed)
+        self.free_table(seq_id)
+        return to_swap
+
+    def promise(self, sequence: Sequence, match: PrefixMatch, to_swap: bool) -> None:
+        """A sequence that must wait for more blocks is to find this match again: its free blocks are reused last of all, and
+        if to_swap and there are slots, they are moved there rather than lost."""
+        for place in reversed(match.places):
+            if place >= 0 and self._pool.ref_counts[place] == 0:
+                self._pool.share(place)
+                self._pool.release(place, keep=True)
+        is_kept = bool(self._swap.places(sequence.seq_id, 1)[0])
+        if to_swap and match.places and not is_kept and self._swap.has_room_for(match.places):
+            self._swap.keep(sequence.seq_id, match.places, match.num_tokens)
+
+    def moves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """(out, in): this step's (block, slot) pairs to the swap space and back. All moves out come first."""
+        return self._swap.moves_out, self._swap.moves_in
+
+    def end_step(self, lost_slots: Iterable[int] = (), lost_blocks: Iterable[int] = ()) -> None:
+        """The step's moves and block copies have been made, or will never be.
+
+        lost_slots, lost_blocks  those that this step's moves should have filled, and did not; the caller takes such blocks from
+                                 the sequences that run with them
+        """
+        for slot in lost_slots:
+            self._swap.lose(~slot)
+        for block_id in lost_blocks:
+            self._swap.lose_move_in(block_id)
+            self._cache.evict(block_id)
+        self._swap.end_step()
         for seq_id in list(self._held):
             self._release_held(seq_id)
 
     def empty_copy(self, num_blocks: int, block_size: int) -> KVCacheManager:
         """A manager of another pool for the same weights, without sequences; counters of tokens go on from here."""
-        copy = KVCacheManager(num_blocks, block_size, self.enable_prefix_caching, self._weights_version)
-        copy._query_tokens, copy._hit_tokens = self._query_tokens, self._hit_tokens
+        # The swap space stays as many bytes. What is in it belongs to blocks of this manager and is computed again.
+        num_swap_blocks = self._swap.num_slots * self.block_size // block_size
+        copy = KVCacheManager(num_blocks, block_size, self.enable_prefix_caching, self._weights_version, num_swap_blocks)
+        copy._query_tokens, copy._hits = self._query_tokens, replace(self._hits)
         return copy
 
     def adopt(self, sequence: Sequence, keys: Iterable[Hashable], placed: dict[Hashable, int]) -> None:
@@ -231,15 +292,22 @@ class KVCacheManager:
             num_cached=len(self._cache),
             high_water=pool.high_water,
             query_tokens=self._query_tokens,
-            hit_tokens=self._hit_tokens,
+            hit_tokens=self._hits.total,
+            hits=replace(self._hits),
+            num_swap_blocks=self._swap.num_slots,
+            num_swapped=self._swap.num_used,
+            num_swap_cached=self._swap.num_cached,
         )
 
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless each reference has an owner and each free block is in the list."""
         self._pool.check_integrity()
         self._cache.check_integrity()
+        self._swap.check_integrity()
+        both = self._swap.seq_ids() & self._tables.keys()
+        assert not both, f"sequences {both} keep blocks beside their table"
         owners = Counter(block_id for table in self._tables.values() for block_id in table.block_ids)
-        owners.update(block_id for held in self._held.values() for block_id in held)
+        owners.update(source for held in self._held.values() for source, _ in held)
         for block_id, count in enumerate(self._pool.ref_counts):
             assert count == owners[block_id], f"block {block_id} has ref count {count} but {owners[block_id]} owners"
         for seq_id, table in self._tables.items():
@@ -248,9 +316,44 @@ class KVCacheManager:
                 # The block right behind the committed ones may be a found one that is about to be copied.
                 assert owners[block_id] == 1, f"block {block_id} of sequence {seq_id} is shared but not committed"
 
-    def _matched(self, block_ids: list[int], num_tokens: int) -> PrefixMatch:
+    def _matched(self, places: list[int], num_tokens: int) -> PrefixMatch:
         ref_counts = self._pool.ref_counts
-        return PrefixMatch(block_ids, num_tokens, sum(1 for block_id in block_ids if ref_counts[block_id] == 0))
+        return PrefixMatch(places, num_tokens, sum(1 for place in places if place < 0 or ref_counts[place] == 0))
+
+    def _filled_blocks(self, seq_id: int, num_tokens: int) -> list[int]:
+        """The blocks that hold a sequence's first num_tokens now, before this step's copies are made."""
+        sources = {copy: source for source, copy in self._held.get(seq_id, ())}
+        block_ids = self._tables[seq_id].block_ids[: blocks_for(num_tokens, self.block_size)]
+        return [sources.get(block_id, block_id) for block_id in block_ids] if sources else block_ids
+
+    def _find(self, digest: bytes) -> int | None:
+        """The place of this content: a block, else a slot, else None."""
+        block_id = self._cache.find(digest)
+        if block_id is not None:
+            return block_id
+        slot = self._swap.find(digest)
+        return None if slot is None else ~slot
+
+    def _swap_in(self, slot: int) -> int:
+        """A fresh block that this step fills from the (held) slot; it can be found at once, for all who read it come later."""
+        block_id = self._take()
+        digest = self._swap.move_in(slot, block_id)
+        if digest is not None:
+            self._cache.insert(digest, block_id)
+        return block_id
+
+    def _count_hits(self, match: PrefixMatch, num_tokens: int) -> None:
+        """Add the first num_tokens of a match to the statistics."""
+        for index, place in enumerate(match.places):
+            count = min(self.block_size, num_tokens - index * self.block_size)
+            if count <= 0:
+                return
+            if place < 0:
+                self._hits.swapped += count
+            elif self._pool.ref_counts[place]:
+                self._hits.running += count
+            else:
+                self._hits.freed += count
 
     def _digest(self, sequence: Sequence, index: int) -> bytes:
         """Digest of the full block at index of a sequence, from its chain, which grows as needed."""
@@ -265,12 +368,27 @@ class KVCacheManager:
 
     def _take(self) -> int:
         block_id = self._pool.allocate()
+        self._swap.vacate(block_id, self._cache.digests[block_id])
         self._cache.evict(block_id)
         return block_id
 
     def _release(self, block_id: int) -> None:
-        self._pool.release(block_id, keep=self._cache.digests[block_id] is not None)
+        keep = self._cache.digests[block_id] is not None or self._swap.owns(block_id)
+        self._pool.release(block_id, keep=keep)
+
+    def _release_all(self, block_ids: list[int]) -> None:
+        """Last block first: of one sequence's blocks the later ones are reused first, for without its beginning an end is no
+        hit."""
+        for block_id in reversed(block_ids):
+            self._release(block_id)
 
     def _release_held(self, seq_id: int) -> None:
-        for block_id in self._held.pop(seq_id, ()):
-            self._release(block_id)
+        for source, _ in self._held.pop(seq_id, ()):
+            self._release(source)
+
+    def _forget_kept(self, seq_id: int) -> None:
+        """What the sequence kept is of no more use to it; free blocks that nobody can find now are reused first."""
+        for block_id in self._swap.forget(seq_id):
+            if self._pool.ref_counts[block_id] == 0 and self._cache.digests[block_id] is None:
+                self._pool.share(block_id)
+                self._pool.release(block_id, keep=False)

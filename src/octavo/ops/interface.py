@@ -304,6 +304,27 @@ class Backend(Protocol):
         """Copy whole KV blocks (source, destination) in every layer, in the order given."""
         ...
 
+    def allocate_swap_space(self, num_bytes: int, descriptor: int | None, file_offset: int) -> None:
+        """Reserve room for KV blocks outside the cache: in memory, or in an open file from file_offset on.
+
+        It takes memory, or disk, only as slots are written. Raises ConfigError if the memory cannot be had.
+        """
+        ...
+
+    def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        """Copy (block, slot) from the KV cache to the swap space, every layer, in any order; blocks and slots are distinct.
+
+        A slot is as large as a block of the present cache. Returns the slots that could not be written, with the reason.
+        """
+        ...
+
+    def swap_in(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        """Copy (block, slot) from the swap space to the KV cache; blocks are distinct, slots need not be.
+
+        Returns the blocks that could not be filled, with the reason.
+        """
+        ...
+
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
         """Choose a token for each row. logits [num_logits, vocab_size] stay unchanged.
 

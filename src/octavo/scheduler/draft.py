@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from octavo.kvcache.manager import Growth
 from octavo.scheduler.budget import StepBudget
 from octavo.sequence import Sequence
 from octavo.step import NewSequence, ScheduledSequence, StepPlan
+
+Pairs: TypeAlias = list[tuple[int, int]]
 
 
 class StepDraft:
@@ -36,13 +40,13 @@ class StepDraft:
             self.budget.refund(sequence, share.num_computed, share.num_new)
             self._copies.pop(sequence.seq_id, None)
 
-    def finish(self, step_id: int, removed: list[int]) -> StepPlan:
-        """The plan: one-token shares first, then chunks, each in the order they were given."""
+    def finish(self, step_id: int, removed: list[int], moves: tuple[Pairs, Pairs] = ([], [])) -> StepPlan:
+        """The plan: one-token shares first, then chunks, each in the order they were given. moves: KVCacheManager.moves."""
         shares = list(self.shares.values())
         if any(share.num_new > 1 for share in shares):
             shares.sort(key=lambda share: share.num_new > 1)
         copies = [pair for pairs in self._copies.values() for pair in pairs]
-        return StepPlan(step_id, shares, copies, removed)
+        return StepPlan(step_id, shares, copies, removed, *moves)
 
 
 def new_sequence(sequence: Sequence) -> NewSequence:

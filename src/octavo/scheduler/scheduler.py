@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from octavo.config.scheduler import SchedulerConfig
-from octavo.errors import ConfigError
 from octavo.kvcache.manager import Growth, KVCacheManager, PrefixMatch
 from octavo.scheduler.admission import AdmissionRule
-from octavo.scheduler.budget import StepBudget, check_capacity
-from octavo.scheduler.checks import check_runnable
+from octavo.scheduler.budget import StepBudget
+from octavo.scheduler.checks import check_runnable, resolved_max_model_len
 from octavo.scheduler.deadlines import Deadlines
 from octavo.scheduler.draft import StepDraft, new_sequence
 from octavo.scheduler.estimator import Estimator
@@ -25,6 +24,7 @@ from octavo.scheduler.integrity import check_books
 from octavo.scheduler.matching import match_of
 from octavo.scheduler.order import Order, Rank
 from octavo.scheduler.policies.interface import Policy
+from octavo.scheduler.preemption import NO_MOVES, Preemption
 from octavo.scheduler.queues import WaitingQueue
 from octavo.scheduler.stats import SchedulerStats
 from octavo.scheduler.update import SequenceUpdate, settle_share, update_of
@@ -39,21 +39,23 @@ class Scheduler:
     Order of a step: running decodes, then running prefills and waiting sequences in the policy's order. No more sequences run
     than a step has tokens, so that every running decode advances in every step and the first prefill does too.
 
-    Blocks: a running sequence that finds no free block has the last one in the policy's order preempted: its blocks are freed,
-    it keeps its tokens, waits again and is computed again. To keep that rare, a waiting sequence is admitted only if its blocks
-    fit beside those that all running sequences will need, as AdmissionRule counts them. With nothing running it is always
-    admitted: max_model_len fits the pool, which the constructor checks.
+    Blocks: a running sequence that finds no free block has the last one in the policy's order preempted (see preemption.py). To
+    keep that rare, a waiting sequence is admitted only if its blocks fit beside those that all running sequences will need, as
+    AdmissionRule counts them. With nothing running it is always admitted: max_model_len fits the pool.
     """
 
     def __init__(
-        self, config: SchedulerConfig, manager: KVCacheManager, policy: Policy, estimator: Estimator | None = None
+        self,
+        config: SchedulerConfig,
+        manager: KVCacheManager,
+        policy: Policy,
+        estimator: Estimator | None = None,
+        preemption: Preemption | None = None,
     ) -> None:
         """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len, or that is not resolved."""
-        if config.max_model_len is None:
-            raise ConfigError("max_model_len must be resolved before a scheduler is made", param="max_model_len")
-        check_capacity(config.max_model_len, manager.num_blocks, manager.block_size, param="max_model_len")
-        self.max_model_len = config.max_model_len
+        self.max_model_len = resolved_max_model_len(config, manager)
         self.estimator = estimator or Estimator()
+        self._preemption = preemption or Preemption()
         self._manager = manager
         self._order = Order(policy, config.max_wait)
         self._deadlines = Deadlines(config.queue_timeout)
@@ -69,11 +71,8 @@ class Scheduler:
         self._ended: list[SequenceUpdate] = []
         """Ends decided while scheduling; reported by the next settle."""
         self._worker = WorkerMemory()
-        self._num_steps = 0
-        self._num_scheduled_tokens = 0
-        self._num_preemptions = 0
-        self._scheduled_s = 0.0
-        self._step_s = 0.0
+        self._num_steps = self._num_scheduled_tokens = self._num_preemptions = 0
+        self._scheduled_s = self._step_s = 0.0
 
     @property
     def num_running(self) -> int:
@@ -104,6 +103,7 @@ class Scheduler:
             num_preemptions=self._num_preemptions,
             step_s=self._step_s,
             cache=self._manager.stats(),
+            preemption=self._preemption,
         )
 
     def add(self, sequence: Sequence) -> None:
@@ -142,22 +142,24 @@ class Scheduler:
         assert self._plan is None, "the step in flight must be settled first"
         self._scheduled_s = now
         for sequence, end in self._deadlines.expired(now):
-            self._ended.append(self._end_with_update(sequence, end))
+            self._ended.append(self._end_with_update(sequence, None, end))
         draft = StepDraft(StepBudget(self._max_tokens, self._chunk_size))
         self._fill(draft, now)
-        if not draft.shares and not self._ended:
+        if not draft.shares and not self._ended and not self._manager.moves()[0]:
             return None
         self._num_steps += 1
         self._num_scheduled_tokens += self._max_tokens - draft.budget.tokens
-        self._plan = draft.finish(self._num_steps, self._worker.take_removed())
+        self._plan = draft.finish(self._num_steps, self._worker.take_removed(), self._manager.moves())
         return self._plan
 
     def settle(self, plan: StepPlan, result: StepResult, now: float) -> list[SequenceUpdate]:
         """Take in what the step in flight produced: progress, tokens, ends. Sequences without news have no update."""
         assert plan is self._plan and result.step_id == plan.step_id, f"step {result.step_id} is not the step in flight"
-        self._close_step()
+        report = result.swap or NO_MOVES
+        self._close_step(report.lost_slots, report.lost_blocks)
         self._step_s = now - self._scheduled_s
-        if plan.sequences and not result.failed:
+        self._preemption.observe(plan, report, self._step_s, now)
+        if plan.sequences and not (result.failed or plan.swap_in or plan.swap_out):
             self.estimator.observe_step(plan, self._step_s)
         updates, self._ended = self._ended, []
         sampled = {token.seq_id: token for token in result.sampled}
@@ -169,12 +171,15 @@ class Scheduler:
                 continue
             error = result.failed.get(seq_id)
             if error is not None:
-                updates.append(self._end_with_error(sequence, error))
+                updates.append(self._end_with_update(sequence, error))
+                continue
+            if seq_id in report.not_run:
+                self._requeue(sequence)
                 continue
             try:
                 update = self._settle_share(sequence, share, sampled.get(seq_id), prompt_logprobs.get(seq_id))
             except Exception as fault:  # whatever is wrong with this result, the others' are good
-                update = self._end_with_error(sequence, f"{type(fault).__name__}: {fault}")
+                update = self._end_with_update(sequence, f"{type(fault).__name__}: {fault}")
             if update is not None:
                 updates.append(update)
         return updates
@@ -188,9 +193,9 @@ class Scheduler:
         updates, self._ended = self._ended, []
         plan = self._plan
         if plan is not None:
-            self._close_step()
+            self._close_step([slot for _, slot in plan.swap_out], [block_id for block_id, _ in plan.swap_in])
             self._worker.put_back(plan.removed)
-        updates += [self._end_with_error(self._sequences[i], reason) for i in dict.fromkeys(seq_ids) if i in self._sequences]
+        updates += [self._end_with_update(self._sequences[i], reason) for i in dict.fromkeys(seq_ids) if i in self._sequences]
         for share in plan.sequences if plan is not None else ():
             survivor = self._running.get(share.seq_id)
             if survivor is not None:
@@ -207,15 +212,14 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
-        live, known = self._sequences.keys(), self._worker.known
-        check_books(list(self._waiting), self._running, live, self._orphans, known, self._manager)
+        waiting, live, known = list(self._waiting), self._sequences.keys(), self._worker.known
+        check_books(waiting, self._running, live, self._orphans, known, self._manager)
         assert len(self._running) <= self._max_seqs, f"{len(self._running)} sequences run, {self._max_seqs} may"
 
     def set_policy(self, policy: Policy) -> None:
         """Between two steps: another order from now on. Who runs goes on running; who waits gets the place it has there."""
         assert self._plan is None, "the step in flight must be settled first"
-        waiting = list(self._waiting)
-        self._order = Order(policy, self._order.max_wait_s)
+        waiting, self._order = list(self._waiting), Order(policy, self._order.max_wait_s)
         self._waiting = WaitingQueue(self._order)
         for sequence in waiting:
             self._enqueue(sequence)
@@ -225,6 +229,7 @@ class Scheduler:
         self._max_tokens = config.max_num_batched_tokens
         self._target_itl_s = None if config.target_itl is None else config.target_itl / 1e3
         self._chunk_size = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
+        self._preemption.mode = config.preemption_mode
         self._order.max_wait_s = config.max_wait
         self._deadlines.queue_timeout_s = config.queue_timeout
         self._admission = AdmissionRule(config.admission, self._manager, self.estimator)
@@ -236,10 +241,7 @@ class Scheduler:
         self._waiting.add(sequence)
 
     def _fill(self, draft: StepDraft, now: float) -> None:
-        """Give the step's tokens out: decodes in order of admission, then prefills, running or waiting, in policy order.
-
-        A step in which blocks ran out admits nobody.
-        """
+        """Decodes in order of admission, then prefills, running or waiting, by policy; no admission once blocks ran out."""
         num_preemptions = self._num_preemptions
         prefills = []
         for sequence in list(self._running.values()):
@@ -279,7 +281,7 @@ class Scheduler:
         for sequence in self._waiting.candidates(now):
             if budget.prefill_tokens == 0 or (limit is not None and order.rank(sequence, now) > limit):
                 return
-            match = self._match(sequence)
+            match = match_of(sequence, self._sequences, self._manager)
             if match is None:
                 continue
             if reserved is None:
@@ -287,11 +289,11 @@ class Scheduler:
             while not self._fits(sequence, match, reserved):
                 victim = order.gives_way(sequence, self._running.values(), now)
                 if victim is None:
+                    self._preemption.promise(sequence, match, self._manager, now)
                     return
-                draft.withdraw(victim)
-                self._requeue(victim)
+                self._preempt(victim, draft)
                 reserved = self._admission.outstanding(self._running.values())
-                match = self._match(sequence) or match
+                match = match_of(sequence, self._sequences, self._manager) or match
             # A prompt that is cached to its end still needs its last token computed: the logits come from there.
             first = min(match.num_tokens, sequence.num_tokens - 1)
             num_new = budget.share(sequence, first)
@@ -304,12 +306,8 @@ class Scheduler:
 
     def _fits(self, sequence: Sequence, match: PrefixMatch, reserved: int) -> bool:
         """Whether there is a seat, and blocks beside the `reserved` ones that running sequences will take."""
-        has_seat = len(self._running) < self._max_seqs
-        return not self._running or (has_seat and self._admission.has_blocks(sequence, match, reserved))
-
-    def _match(self, sequence: Sequence) -> PrefixMatch | None:
-        parent = self._sequences.get(sequence.fork_of) if sequence.fork_of is not None else None
-        return match_of(sequence, parent, self._manager)
+        count = len(self._running)
+        return not count or (count < self._max_seqs and self._admission.has_blocks(sequence, match, reserved))
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, first: int, num_new: int, draft: StepDraft, now: float) -> None:
         self._manager.allocate(sequence, match, first)
@@ -336,14 +334,18 @@ class Scheduler:
                 return growth
             if len(self._running) == 1:
                 # Cannot be: max_model_len fits the pool. Should it be all the same, this one ends and the others go on.
-                self._ended.append(self._end_with_error(sequence, "the KV cache is too small for this sequence"))
+                self._ended.append(self._end_with_update(sequence, "the KV cache is too small for this sequence"))
                 return None
             victim = self._order.victim(self._running.values(), self._scheduled_s)
-            draft.withdraw(victim)
             victim.num_displaced += 1
-            self._requeue(victim)
+            self._preempt(victim, draft)
             if victim is sequence:
                 return None
+
+    def _preempt(self, victim: Sequence, draft: StepDraft) -> None:
+        draft.withdraw(victim)
+        self._preemption.preempt(victim, self._manager, self._scheduled_s)
+        self._requeue(victim)
 
     def _settle_share(
         self, sequence: Sequence, share: ScheduledSequence, token: SampledToken | None, prompt_logprobs: PromptLogprobs | None
@@ -358,17 +360,17 @@ class Scheduler:
             self._end(sequence, update.finish_reason)
         return update
 
-    def _close_step(self) -> None:
+    def _close_step(self, lost_slots: Iterable[int], lost_blocks: Iterable[int]) -> None:
         self._plan = None
-        self._manager.end_step()
+        self._manager.end_step(lost_slots, lost_blocks)
         for seq_id in self._orphans:
             self._manager.free(seq_id)
         self._orphans = []
 
     def _requeue(self, sequence: Sequence) -> None:
-        """Preempt: free its blocks and let it wait at the place its policy key gives it; its tokens stay as they are."""
+        """Let it wait at the place its policy gives it; its tokens stay as they are. Blocks it still has are freed."""
         del self._running[sequence.seq_id]
-        self._manager.free(sequence.seq_id)
+        self._manager.free_table(sequence.seq_id)
         self._worker.forget(sequence.seq_id)
         sequence.state = SequenceState.PREEMPTED
         sequence.num_computed = 0
@@ -376,10 +378,9 @@ class Scheduler:
         self._num_preemptions += 1
         self._enqueue(sequence)
 
-    def _end_with_error(self, sequence: Sequence, error: str) -> SequenceUpdate:
-        return self._end_with_update(sequence, FinishReason.ERROR, error)
-
-    def _end_with_update(self, sequence: Sequence, reason: FinishReason, error: str | None = None) -> SequenceUpdate:
+    def _end_with_update(
+        self, sequence: Sequence, error: str | None, reason: FinishReason = FinishReason.ERROR
+    ) -> SequenceUpdate:
         self._end(sequence, reason)
         update = update_of(sequence)
         update.finish_reason, update.error = reason, error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from octavo.kvcache.manager import KVCacheStats
+from octavo.kvcache.stats import KVCacheStats
+from octavo.scheduler.preemption import Preemption
 
 
 @dataclass(slots=True)
@@ -18,3 +19,4 @@ class SchedulerStats:
     num_preemptions: int
     step_s: float
     cache: KVCacheStats
+    preemption: Preemption

@@ -149,6 +149,10 @@ class Batch:
         self.token_ids[rows, self.num_tokens[rows]] = token_ids
         self.num_tokens[rows] += 1
 
+    def blocks(self, state: SequenceState) -> I32:
+        """The block table, a view int32 [num_blocks]."""
+        return self.block_tables[state.row, : self.num_table_blocks[state.row]]
+
     def history(self, state: SequenceState) -> I32:
         """Prompt and output token ids so far, a view int32 [num_tokens]."""
         return self.token_ids[state.row, : self.num_tokens[state.row]]

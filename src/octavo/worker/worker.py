@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
 from octavo.ops.interface import Backend, Program
-from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult
+from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult, SwapReport
 from octavo.worker.batch import Batch, Share
+from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import load_program
+from octavo.worker.swap_file import HEADER_BYTES, SwapFile
+from octavo.worker.swapper import Swapper
 
 
 class Worker:
@@ -34,6 +39,14 @@ class Worker:
             vocab_size=checkpoint.config.vocab_size,
         )
         self._runner = ModelRunner(self.backend, self.program, self.batch)
+        block_bytes = kv_block_bytes(checkpoint.config, config.cache.block_size, config.cache.kv_cache_dtype)
+        self._swapper = Swapper(self.backend, config.cache.block_size, block_bytes)
+        self._swap_file: SwapFile | None = None
+        num_slots = config.cache.num_swap_blocks_override or 0
+        if num_slots:
+            self._allocate_swap_space(num_slots * block_bytes, config.cache.swap_path)
+        self.swap_block_s = self._swapper.measure(num_blocks, num_slots)
+        """Seconds to move a block to the swap space and back; None without one."""
 
     @property
     def backend(self) -> Backend:
@@ -45,7 +58,7 @@ class Worker:
         return self._loaded.program
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Run one step: forget, take in, copy blocks, compute, sample.
+        """Run one step: forget, take in, move blocks out, move blocks in, copy blocks, compute, sample.
 
         A sequence whose own handling raises is forgotten and reported in `failed`. An error of the forward pass itself concerns
         the whole step and is raised.
@@ -59,12 +72,26 @@ class Worker:
                 shares.append(self._share(scheduled))
             except Exception as error:  # whatever it is, it must end this sequence and no other
                 failed[scheduled.seq_id] = f"the step could not be prepared: {error}"
+        report = self._swapper.run(plan)
+        not_run: list[int] = []
+        if self._swapper.lost_blocks:
+            lost = self._swapper.lost_blocks
+            not_run = [share.state.seq_id for share in shares if lost & set(self.batch.blocks(share.state).tolist())]
+            shares = [share for share in shares if share.state.seq_id not in not_run]
+            report = msgspec.structs.replace(report or SwapReport(), not_run=not_run)
         if plan.block_copies:
             self.backend.copy_blocks(plan.block_copies)
         sampled, prompt_logprobs = self._runner.run(shares, failed)
-        for seq_id in failed:
+        for seq_id in (*failed, *not_run):
             self.batch.remove(seq_id)
-        return StepResult(plan.step_id, sampled, prompt_logprobs, failed)
+        return StepResult(plan.step_id, sampled, prompt_logprobs, failed, report)
+
+    def _allocate_swap_space(self, num_bytes: int, path: str | None) -> None:
+        if path is None:
+            self.backend.allocate_swap_space(num_bytes, None, 0)
+            return
+        self._swap_file = SwapFile(path, num_bytes)
+        self.backend.allocate_swap_space(num_bytes, self._swap_file.descriptor, HEADER_BYTES)
 
     def reconfigure(self, relayout: Relayout) -> None:
         """Take new sizes between two steps: another KV cache with the tokens moved there, another program.
@@ -76,6 +103,7 @@ class Worker:
         with self._loaded.resizing(relayout, max_logits):
             self.batch.relay(relayout, max_logits)
         self._runner = ModelRunner(self.backend, self.program, self.batch)
+        self._swapper.resize(relayout.block_size)
 
     def _share(self, scheduled: ScheduledSequence) -> Share:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""

@@ -104,3 +104,38 @@ def test_resolving_twice_changes_nothing(options: dict[str, Any]) -> None:
 
 def test_a_tiny_machine_still_gets_one_block() -> None:
     assert resolved(available=0).max_model_len == 16
+
+
+def test_the_default_swap_space_is_as_large_as_the_cache_up_to_an_eighth_of_the_rest() -> None:
+    assert resolved(num_gpu_blocks_override=64).config.cache.num_swap_blocks_override == 64
+    tight = resolved(available=2 * GIB, num_gpu_blocks_override=1024).config.cache
+    assert tight.num_swap_blocks_override == 128 and tight.swap_space == 0.125
+    assert resolved(num_gpu_blocks_override=64, preemption_mode="recompute").config.cache.num_swap_blocks_override == 0
+
+
+def test_a_given_swap_space_is_taken_printed_and_resolves_to_itself() -> None:
+    result = resolved(num_gpu_blocks_override=64, swap_space=0.5, swap_path="/tmp/swap")
+    assert result.config.cache.num_swap_blocks_override == 512
+    assert any("swap     512 MiB (file /tmp/swap): 512 blocks" in line for line in result.describe())
+    assert any("swap     off" in line for line in resolved(swap_space=0).describe())
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"swap_space": 0.0, "preemption_mode": "swap"}, "preemption_mode"),
+        ({"swap_space": 0.0, "swap_path": "/tmp/swap"}, "swap_path"),
+        ({"swap_space": 0.0001}, "swap_space"),
+        ({"swap_space": 100.0}, "swap_space"),
+        ({"num_swap_blocks_override": 100_000}, "num_swap_blocks_override"),
+        ({"num_swap_blocks_override": 2000, "swap_space": 1.0}, "num_swap_blocks_override"),
+    ],
+)
+def test_swap_options_that_cannot_work_are_refused_by_name(options: dict[str, Any], param: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolved(**options)
+    assert caught.value.param == param
+
+
+def test_a_swap_file_is_not_bound_by_memory() -> None:
+    assert resolved(swap_space=100.0, swap_path="/tmp/swap").config.cache.num_swap_blocks_override == 102400

@@ -74,11 +74,18 @@ def test_smaller_blocks_are_not_bought_with_prefix_cache_hits() -> None:
     assert Played().play(20, num_waiting=5, kv_cache_usage=0.9, waste=0.08, hit_rate=0.3) == []
 
 
-def test_more_seats_stand_only_if_they_bring_tokens() -> None:
+def test_more_seats_that_change_little_stay_but_are_not_followed_by_more() -> None:
+    played = Played()
+    played.play(HOLD, **CROWDED)
+    assert played.play(BARRED, **{**CROWDED, "num_running": 24}, tokens_per_s=101.0) == []
+    assert played.now.max_num_seqs == 24
+
+
+def test_more_seats_that_bring_fewer_tokens_are_taken_away() -> None:
     played = Played()
     assert played.play(HOLD, **CROWDED) == [{"max_num_seqs": 24}]
     busy = {**CROWDED, "num_running": 24}
-    assert played.play(COOL_DOWN + 1, **busy, tokens_per_s=101.0) == [{"max_num_seqs": 16}]
+    assert played.play(COOL_DOWN + 1, **busy, tokens_per_s=90.0) == [{"max_num_seqs": 16}]
     assert played.play(BARRED - 2, **CROWDED) == [], "what did no good is not tried again soon"
     assert played.play(HOLD + COOL_DOWN, **CROWDED) == [{"max_num_seqs": 24}]
 

@@ -6,7 +6,9 @@ from prometheus_client import generate_latest
 from tests.unit.engine.rig import Rig
 
 from octavo.config.changes import Changes
+from octavo.engine.ledger import Ledger
 from octavo.engine.metrics import Metrics
+from octavo.engine.wire.messages import CoreStats
 from octavo.sampling_params import SamplingParams
 
 
@@ -47,3 +49,33 @@ def test_two_engines_do_not_share_a_registry() -> None:
     first.run()
     assert [value(m, "request_success_total", finished_reason="length") for m in metrics] == [1, 0]
     assert b"octavo:num_requests_running" in generate_latest(metrics[1].registry)
+
+
+def test_preemptions_swap_and_hits_are_told_apart() -> None:
+    ledger = Ledger()
+    metrics = Metrics(ledger, "m")
+    ledger.core_reported(
+        CoreStats(
+            num_preemptions=5,
+            num_swap_preemptions=3,
+            num_swapped_blocks=7,
+            swap_out_bytes=1000,
+            swap_in_bytes=900,
+            num_swap_failures=1,
+            prefix_hits=60,
+            prefix_hits_freed=30,
+            prefix_hits_swapped=10,
+        )
+    )
+    read = metrics.registry.get_sample_value
+    labels = {"model_name": "m"}
+    assert read("octavo:preemptions_by_mode_total", {**labels, "mode": "swap"}) == 3
+    assert read("octavo:preemptions_by_mode_total", {**labels, "mode": "recompute"}) == 2
+    assert read("octavo:num_swapped_blocks", labels) == 7
+    assert read("octavo:swap_out_bytes_total", labels) == 1000 and read("octavo:swap_in_bytes_total", labels) == 900
+    assert read("octavo:swap_failures_total", labels) == 1
+    by_source = [
+        read("octavo:prefix_cache_hits_by_source_total", {**labels, "source": source})
+        for source in ("running", "freed", "swapped")
+    ]
+    assert by_source == [20, 30, 10]

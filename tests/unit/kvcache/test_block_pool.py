@@ -25,9 +25,10 @@ def test_allocate_on_an_empty_pool_is_refused() -> None:
         pool.allocate()
 
 
-def test_a_pool_without_blocks_cannot_be_made() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        BlockPool(0)
+def test_a_pool_without_blocks_has_none_free() -> None:
+    pool = BlockPool(0)
+    assert pool.num_free == pool.num_used == 0 and pool.free_order() == []
+    pool.check_integrity()
 
 
 def test_kept_blocks_are_reused_in_the_order_they_were_freed() -> None:

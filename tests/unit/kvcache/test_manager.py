@@ -106,7 +106,7 @@ def test_a_fully_cached_prompt_gets_its_own_copy_of_the_last_block() -> None:
     manager.end_step()
     second.num_computed = 16
     manager.commit(second)
-    found = manager.match(sequence_of(3, PROMPT[:16]), 16).block_ids
+    found = manager.match(sequence_of(3, PROMPT[:16]), 16).places
     assert found == manager.block_ids(1), "the first of two equal blocks is kept"
     manager.check_integrity()
 
@@ -125,7 +125,7 @@ def test_a_cached_block_is_copied_before_a_write_even_without_another_user() -> 
     assert manager.num_free == 5, "the source is held until its copy has been made"
     manager.end_step()
     assert manager.num_free == 6
-    assert manager.match(sequence_of(3, PROMPT[:16]), 16).block_ids == cached
+    assert manager.match(sequence_of(3, PROMPT[:16]), 16).places == cached
 
 
 def test_a_child_shares_the_parents_partly_filled_block_and_copies_it_when_it_writes() -> None:
@@ -133,7 +133,7 @@ def test_a_child_shares_the_parents_partly_filled_block_and_copies_it_when_it_wr
     compute(manager, sequence_of(1, PROMPT))
     child = sequence_of(2, PROMPT)
     match = manager.match_parent(1, 20)
-    assert match.block_ids == manager.block_ids(1) and manager.cost(match, 19, 21) == 1
+    assert match.places == manager.block_ids(1) and manager.cost(match, 19, 21) == 1
     manager.allocate(child, match, 19)
     growth = manager.grow(2, 19, 20)
     assert growth is not None and growth.copies == [(manager.block_ids(1)[2], manager.block_ids(2)[2])]

@@ -13,6 +13,7 @@ from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
+from octavo.scheduler.preemption import Preemption
 from octavo.scheduler.relayout import RelayoutPlan, plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
@@ -25,6 +26,7 @@ from octavo.step import (
     ScheduledSequence,
     StepPlan,
     StepResult,
+    SwapReport,
     TokenLogprobs,
 )
 
@@ -51,7 +53,10 @@ class _Known:
 
 
 class CheckingWorker:
-    """`salts` maps seq_id to cache salt, so that foreign content in a shared block is noticed, too."""
+    """`salts` maps seq_id to cache salt, so that foreign content in a shared block is noticed, too.
+
+    Moves to slots in `bad_slots` fail when they are written, those from slots in `unreadable` when they are read.
+    """
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.block_size = block_size
@@ -60,18 +65,58 @@ class CheckingWorker:
         self.salts: dict[int, str] = {}
         self.num_computed_tokens = 0
         self.num_copies = 0
+        self.num_moves_out = 0
+        self.num_moves_in = 0
+        self.num_lost_slots = 0
+        self.num_lost_blocks = 0
+        self.swapped: dict[int, list[int | None]] = {}
+        self.bad_slots: set[int] = set()
+        self.unreadable: set[int] = set()
 
     def run(self, plan: StepPlan, failed: Tokens[int] = ()) -> StepResult:
         for seq_id in plan.removed:
             self.known.pop(seq_id, None)
         for share in plan.sequences:
             self._learn(share)
+        report = self._move(plan)
         self._copy(plan)
         self._check_writes(plan)
-        result = StepResult(plan.step_id, [], [], {seq_id: "made to fail" for seq_id in failed})
+        result = StepResult(plan.step_id, [], [], {seq_id: "made to fail" for seq_id in failed}, report)
+        lost = set(report.lost_blocks) if report is not None else set()
+        lost |= {target for source, target in plan.block_copies if source in lost}
         for share in plan.sequences:
+            if report is not None and set(self.known[share.seq_id].table) & lost:
+                del self.known[share.seq_id]
+                report.not_run.append(share.seq_id)
+                continue
             self._compute(share, result)
         return result
+
+    def _move(self, plan: StepPlan) -> SwapReport | None:
+        """Out and in, from a copy of what each list reads, as the moves of one list may run in any order."""
+        if not plan.swap_out and not plan.swap_in:
+            return None
+        outs, ins = dict(plan.swap_out), dict(plan.swap_in)
+        assert len(outs) == len(set(outs.values())) == len(plan.swap_out), plan.swap_out
+        assert len(ins) == len(plan.swap_in), "two moves into one block"
+        size, report = self.block_size, SwapReport(len(outs), float(len(outs)), len(ins), float(len(ins)))
+        for block, slot in outs.items():
+            if slot in self.bad_slots:
+                report.lost_slots[slot] = "no space left"
+                self.swapped.pop(slot, None)
+            else:
+                self.swapped[slot] = self.slots[block * size : (block + 1) * size]
+        for block, slot in ins.items():
+            if slot in self.unreadable or slot not in self.swapped:
+                report.lost_blocks[block] = "input/output error"
+                self.slots[block * size : (block + 1) * size] = [None] * size
+            else:
+                self.slots[block * size : (block + 1) * size] = self.swapped[slot]
+        self.num_moves_out += len(outs)
+        self.num_moves_in += len(ins)
+        self.num_lost_slots += len(report.lost_slots)
+        self.num_lost_blocks += len(report.lost_blocks)
+        return report
 
     def reconfigure(self, order: Relayout) -> None:
         """Move the tokens as told; what was not moved is gone."""
@@ -169,6 +214,8 @@ class Rig:
         max_num_seqs: int = 8,
         max_num_batched_tokens: int = 64,
         chunked_prefill_size: int = 32,
+        num_swap_blocks: int = 0,
+        preemption_mode: str = "swap",
         policy: Policy | None = None,
         estimator: Estimator | None = None,
         **scheduler: Any,
@@ -178,10 +225,12 @@ class Rig:
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunked_prefill_size,
             max_model_len=max_model_len or num_blocks * block_size,
+            preemption_mode=preemption_mode,
             **scheduler,
         )
-        self.manager = KVCacheManager(num_blocks, block_size, caching, "v1")
-        self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator)
+        self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
+        self.preemption = Preemption(preemption_mode)
+        self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator, self.preemption)
         self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []
         self.plans: list[StepPlan] = []
@@ -214,6 +263,7 @@ class Rig:
         assert self.scheduler.schedule(0.0) is None
         assert self.manager.num_free == self.manager.num_blocks
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
+        assert self.manager.stats().num_swapped == 0
 
     def reconfigure(self, config: SchedulerConfig, num_blocks: int, block_size: int) -> RelayoutPlan:
         """Between two steps: other budgets, another pool."""

@@ -8,7 +8,9 @@ come home.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
@@ -39,6 +41,7 @@ MECHANISMS = (
 )
 POLICIES = ("fcfs", "sjf", "priority", "fair")
 WEIGHTS = {"a": 2.0}
+SWAP_MECHANISMS = ("moves out", "moves in", "swapped without loss", "lost moves", "kept blocks taken back", "copies", "forks")
 
 
 def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:
@@ -68,6 +71,8 @@ class Histories(RuleBasedStateMachine):
         admission=st.sampled_from(["optimistic", "eager", "guaranteed"]),
         max_wait=st.sampled_from([0.0, 5.0, 1000.0]),
         target_itl=st.sampled_from([None, None, 3000.0]),
+        num_swap_blocks=st.sampled_from([0, 1, 3, 8]),
+        mode=st.sampled_from(["auto", "swap", "recompute"]),
     )
     def build(
         self,
@@ -80,23 +85,30 @@ class Histories(RuleBasedStateMachine):
         admission: str,
         max_wait: float,
         target_itl: float | None,
+        num_swap_blocks: int,
+        mode: str,
     ) -> None:
-        self.now, self.policy, estimator = 0.0, policy, Estimator()
-        self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
-        self.rig = Rig(
+        estimator = Estimator()
+        self._begin(
             num_blocks,
-            BLOCK_SIZE,
             caching=caching,
-            max_model_len=self.max_model_len,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunk,
-            policy=make_policy(policy, estimator, WEIGHTS),
+            name=policy,
             estimator=estimator,
             admission=admission,
             max_wait=max_wait,
             target_itl=target_itl,
+            num_swap_blocks=num_swap_blocks,
+            preemption_mode=mode,
         )
+
+    def _begin(self, num_blocks: int, name: str = "fcfs", **options: Any) -> None:
+        self.now, self.policy = 0.0, name
+        self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
+        policy = make_policy(name, options.get("estimator"), WEIGHTS)
+        self.rig = Rig(num_blocks, BLOCK_SIZE, max_model_len=self.max_model_len, policy=policy, **options)
         self.sequences: dict[int, Sequence] = {}
         self.ends: Counter[int] = Counter()
         self.faulty: set[int] = set()
@@ -163,6 +175,7 @@ class Histories(RuleBasedStateMachine):
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunk,
             max_model_len=self.max_model_len,
+            preemption_mode=self.rig.config.preemption_mode,
         )
         plan = self.rig.reconfigure(config, -(-self.max_model_len // block_size) + spare, block_size)
         self.seen["relayouts with company"] += num_running > 1
@@ -183,6 +196,12 @@ class Histories(RuleBasedStateMachine):
         assert not preempted or self.rig.config.admission != "guaranteed" or self.policy == "priority"
         self.seen["preemptions"] += preempted
         self.seen["copies"] += len(plan.block_copies)
+        self.seen["moves out"] += len(plan.swap_out)
+        self.seen["moves in"] += len(plan.swap_in)
+        self.seen["kept blocks taken back"] += sum(
+            share.num_computed > 0 and share.new is not None and not plan.swap_in and not self.rig.manager.enable_prefix_caching
+            for share in plan.sequences
+        )
         self.seen["chunks"] += sum(not share.needs_sample for share in plan.sequences)
 
     @precondition(lambda self: self.plan is not None)
@@ -190,6 +209,9 @@ class Histories(RuleBasedStateMachine):
     def settle(self) -> None:
         assert self.plan is not None
         self._take(self.rig.settle(self.plan))
+        worker = self.rig.worker
+        if not worker.bad_slots and not worker.unreadable and worker.num_moves_in:
+            self.seen["swapped without loss"] += 1
         self.plan = None
 
     @precondition(lambda self: self.plan is None)
@@ -244,6 +266,8 @@ class Histories(RuleBasedStateMachine):
             steps += 1
             assert steps < 3000, "the engine makes no progress"
         assert self.rig.manager.num_free == self.rig.manager.num_blocks, "blocks have leaked"
+        assert self.rig.manager.stats().num_swapped == 0, "slots have leaked"
+        self.seen["lost moves"] += self.rig.worker.num_lost_slots + self.rig.worker.num_lost_blocks
         for seq_id, sequence in self.sequences.items():
             assert self.ends[seq_id] == 1, f"sequence {seq_id} ended {self.ends[seq_id]} times"
             expected = tokens_alone(sequence, self.max_model_len)
@@ -278,11 +302,42 @@ class Histories(RuleBasedStateMachine):
                 self.prompt_positions.setdefault(update.seq_id, []).extend(range(first, first + len(entries)))
 
 
-def test_every_history_keeps_the_books_and_the_tokens() -> None:
-    Histories.seen = Counter()
-    run_state_machine_as_test(
-        Histories,
-        settings=settings(max_examples=200, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+class SwappingHistories(Histories):
+    """The same where nearly every history swaps; in some no slot can be written, or none read back."""
+
+    @initialize(
+        num_blocks=st.integers(4, 8),
+        max_num_seqs=st.integers(3, 5),
+        caching=st.booleans(),
+        num_swap_blocks=st.sampled_from([4, 20, 20]),
+        fault=st.sampled_from(["", "", "", "writing", "reading"]),
     )
-    for mechanism in MECHANISMS:
-        assert Histories.seen[mechanism] > 0, f"{mechanism} never happened: {Histories.seen}"
+    def build(self, num_blocks: int, max_num_seqs: int, caching: bool, num_swap_blocks: int, fault: str) -> None:
+        self._begin(
+            num_blocks,
+            caching=caching,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=24,
+            chunked_prefill_size=12,
+            num_swap_blocks=num_swap_blocks,
+            preemption_mode="swap",
+        )
+        self.rig.worker.bad_slots = set(range(20)) if fault == "writing" else set()
+        self.rig.worker.unreadable = set(range(20)) if fault == "reading" else set()
+
+
+@pytest.mark.parametrize(
+    ("machine", "mechanisms", "max_examples"), [(Histories, MECHANISMS, 200), (SwappingHistories, SWAP_MECHANISMS, 120)]
+)
+def test_every_history_keeps_the_books_and_the_tokens(
+    machine: type[Histories], mechanisms: tuple[str, ...], max_examples: int
+) -> None:
+    machine.seen = Counter()
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=max_examples, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+    for mechanism in mechanisms:
+        assert machine.seen[mechanism] > 0, f"{mechanism} never happened: {machine.seen}"

@@ -94,7 +94,13 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 class CoreStats(msgspec.Struct, array_like=True):
-    """Gauges at the end of a step, and counters since the core started (prefix_* in tokens; busy_s: seconds in steps)."""
+    """Gauges at the end of a step, and counters since the core started (prefix_* in tokens; busy_s: seconds in steps).
+
+    num_swapped_blocks    swap blocks that preempted or waiting sequences keep, of num_swap_blocks
+    num_swap_preemptions  those of num_preemptions that went to the swap space; the others are computed again
+    num_swap_failures     blocks that could not be written there, or read back
+    prefix_hits_*         those of prefix_hits found in freed blocks and in the swap space; the others are of running sequences
+    """
 
     num_running: int = 0
     num_waiting: int = 0
@@ -104,6 +110,14 @@ class CoreStats(msgspec.Struct, array_like=True):
     prefix_hits: int = 0
     num_preemptions: int = 0
     num_steps: int = 0
+    num_swapped_blocks: int = 0
+    num_swap_blocks: int = 0
+    swap_out_bytes: int = 0
+    swap_in_bytes: int = 0
+    num_swap_preemptions: int = 0
+    num_swap_failures: int = 0
+    prefix_hits_freed: int = 0
+    prefix_hits_swapped: int = 0
     busy_s: float = 0.0
     num_reconfigurations: int = 0
     num_tunings: int = 0

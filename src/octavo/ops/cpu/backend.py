@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -50,6 +51,7 @@ class CpuBackend:
         self._parameters = CpuParameters(Packer(self._pool, dtype, quantization))
         self._sampler = _native.Sampler.create(self._pool, self._isa)
         self._cache: _native.KvCache | None = None
+        self._swap: _native.SwapSpace | None = None
 
     @property
     def parameters(self) -> ParameterOps:
@@ -90,7 +92,30 @@ class CpuBackend:
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
             assert self._cache is not None
-            self._cache.copy_blocks(np.array(pairs, dtype=np.int32).reshape(-1, 2))
+            self._cache.copy_blocks(_pairs(pairs))
+
+    def allocate_swap_space(self, num_bytes: int, descriptor: int | None, file_offset: int) -> None:
+        try:
+            if descriptor is None:
+                self._swap = _native.SwapSpace(num_bytes)
+            else:
+                self._swap = _native.SwapSpace(num_bytes, descriptor, file_offset)
+        except MemoryError:
+            raise ConfigError(
+                f"a swap space of {num_bytes / 2**30:.3f} GiB cannot be allocated; lower swap_space", param="swap_space"
+            ) from None
+
+    def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        assert self._swap is not None and self._cache is not None, "blocks were moved before there was room for them"
+        errors = np.zeros(len(moves), np.int32)
+        self._swap.out(self._cache, _pairs(moves), errors, self._pool)
+        return {moves[index][1]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
+
+    def swap_in(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        assert self._swap is not None and self._cache is not None, "blocks were moved before there was room for them"
+        errors = np.zeros(len(moves), np.int32)
+        self._swap.into(self._cache, _pairs(moves), errors, self._pool)
+        return {moves[index][0]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
         count = len(rows.logit_row)
@@ -137,6 +162,10 @@ class CpuBackend:
             "threads": str(self._pool.size),
             "weights": f"{self._parameters.weight_bytes / 2**20:.0f} MiB",
         }
+
+
+def _pairs(pairs: Sequence[tuple[int, int]]) -> I32:
+    return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
 
 def _empty_result(count: int, top: int) -> SampleResult:

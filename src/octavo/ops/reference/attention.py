@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -58,8 +59,24 @@ class KVCache:
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks (source, destination) in every layer, in the order given."""
         for source, destination in pairs:
-            for array in (self._keys, self._values, self._key_scales, self._value_scales):
+            for array in self._arrays:
                 array[:, destination] = array[:, source]
+
+    def read_block(self, block: int) -> bytes:
+        """All that a block consists of, every layer, scales included."""
+        return b"".join(array[:, block].tobytes() for array in self._arrays)
+
+    def write_block(self, block: int, data: bytes) -> None:
+        """Put back what `read_block` gave."""
+        start = 0
+        for array in self._arrays:
+            part = array[:, block]
+            array[:, block] = np.frombuffer(data, array.dtype, part.size, start).reshape(part.shape)
+            start += part.nbytes
+
+    @property
+    def _arrays(self) -> tuple[NDArray[Any], ...]:
+        return self._keys, self._values, self._key_scales, self._value_scales
 
     def move_tokens(self, source: KVCache, moves: Sequence[TokenRun]) -> None:
         """Copy runs of tokens (source slot, target slot, count) from a cache that differs in blocks alone."""

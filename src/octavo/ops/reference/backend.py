@@ -11,6 +11,7 @@ from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, Pha
 from octavo.ops.reference import sample
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.ops import ReferenceOps
+from octavo.ops.reference.swap import SwapSpace
 from octavo.step import TokenRun
 
 
@@ -47,6 +48,7 @@ class ReferenceBackend:
         if isa != "auto":
             raise ConfigError(f"device reference has no kernel variants; isa is {isa!r}, leave it at auto", param="isa")
         self._ops = ReferenceOps(dtype, quantization)
+        self._swap: SwapSpace | None = None
 
     @property
     def parameters(self) -> ParameterOps:
@@ -75,6 +77,17 @@ class ReferenceBackend:
         if pairs:
             assert self._ops.cache is not None, "blocks were copied before the KV cache was allocated"
             self._ops.cache.copy_blocks(pairs)
+
+    def allocate_swap_space(self, num_bytes: int, descriptor: int | None, file_offset: int) -> None:
+        self._swap = SwapSpace(num_bytes, descriptor, file_offset)
+
+    def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        assert self._swap is not None and self._ops.cache is not None, "blocks were moved before there was room for them"
+        return self._swap.out(self._ops.cache, moves)
+
+    def swap_in(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        assert self._swap is not None and self._ops.cache is not None, "blocks were moved before there was room for them"
+        return self._swap.into(self._ops.cache, moves)
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
         return sample.sample(logits, rows)

@@ -1,0 +1,113 @@
+"""Swap or recompute: the cheaper by what was measured, and never what failed a moment ago."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.scheduler.checking_worker import Rig, make_sequence
+
+from octavo.scheduler.preemption import NO_MOVES, PAUSE_S, Preemption, StepCost
+from octavo.sequence import Sequence, SequenceState
+from octavo.step import ScheduledSequence, StepPlan, SwapReport
+
+
+def step_of(num_tokens: int) -> StepPlan:
+    return StepPlan(1, [ScheduledSequence(1, 0, num_tokens, [], False)])
+
+
+def endless(seq_id: int, length: int, **fields: object) -> Sequence:
+    prompt = [seq_id * 100 + position for position in range(length)]
+    return make_sequence(seq_id, prompt, 20, stop_token_ids=frozenset(), **fields)
+
+
+def test_the_cost_of_a_token_is_the_slope_of_step_time_over_tokens() -> None:
+    cost = StepCost()
+    assert cost.token_s is None
+    cost.observe(8, 0.108)
+    assert cost.token_s == pytest.approx(0.0135), "one size only: the mean is all there is"
+    for num_tokens in (1, 64, 8, 128, 1, 32):
+        cost.observe(num_tokens, 0.1 + 0.001 * num_tokens)
+    assert cost.token_s == pytest.approx(0.001)
+
+
+def test_auto_takes_the_cheaper_and_learns_from_moves() -> None:
+    preemption = Preemption("auto", measured_block_s=0.01)
+    assert not preemption.prefers_swap(16, 0.0), "no step was measured yet"
+    for num_tokens in (1, 100, 200):
+        preemption.observe(step_of(num_tokens), NO_MOVES, 0.1 + 0.001 * num_tokens, 0.0)
+    assert preemption.prefers_swap(16, 0.0) and not preemption.prefers_swap(8, 0.0)
+    slow = StepPlan(2, [], swap_out=[(1, 1)], swap_in=[(2, 2)])
+    preemption.observe(slow, SwapReport(100, 0.1, 100, 0.1), 0.3, 0.0)
+    assert preemption.swap_block_s == pytest.approx(0.2) and not preemption.prefers_swap(16, 0.0)
+    assert (preemption.out_bytes, preemption.in_bytes) == (100, 100)
+
+
+def test_auto_without_a_swap_space_recomputes() -> None:
+    preemption = Preemption("auto")
+    preemption.observe(step_of(100), NO_MOVES, 1.0, 0.0)
+    assert not preemption.prefers_swap(16, 0.0)
+
+
+@pytest.mark.parametrize(("mode", "swaps"), [("swap", True), ("recompute", False)])
+def test_a_given_mode_is_taken_whatever_it_costs(mode: str, swaps: bool) -> None:
+    assert Preemption(mode).prefers_swap(16, 0.0) is swaps
+
+
+def test_after_a_failed_move_nothing_is_swapped_for_a_while() -> None:
+    preemption = Preemption("swap")
+    preemption.observe(StepPlan(1, [], swap_out=[(1, 1)]), SwapReport(lost_slots={1: "no space left"}), 0.1, 5.0)
+    assert preemption.num_failures == 1
+    assert not preemption.prefers_swap(16, 5.0 + PAUSE_S - 1) and preemption.prefers_swap(16, 5.0 + PAUSE_S)
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_a_swapped_sequence_comes_back_without_computing_anything_again(caching: bool) -> None:
+    rig = Rig(num_blocks=6, block_size=8, caching=caching, num_swap_blocks=6)
+    one, two = endless(1, 22), endless(2, 14)
+    rig.add(one, two)
+    rig.finish()
+    assert two.num_preemptions > 0 and one.num_preemptions == 0
+    assert rig.worker.num_moves_out > 0 and rig.worker.num_moves_in > 0
+    assert rig.preemption.num_swap == two.num_preemptions == rig.scheduler.stats().num_preemptions
+    assert rig.worker.num_computed_tokens == 22 + 14 + 2 * 19
+
+
+def test_recompute_computes_again_only_what_others_took() -> None:
+    rig = Rig(num_blocks=6, block_size=8, num_swap_blocks=6, preemption_mode="recompute")
+    one, two = endless(1, 22), endless(2, 14)
+    rig.add(one, two)
+    rig.finish()
+    assert two.num_preemptions > 0 == rig.preemption.num_swap and rig.worker.num_moves_out == 0
+    again = rig.worker.num_computed_tokens - (22 + 14 + 2 * 19)
+    assert 0 < again < 33, "the tail of the second, not all of it"
+
+
+def test_a_preempted_sequence_keeps_its_place() -> None:
+    rig = Rig(num_blocks=6, block_size=8, num_swap_blocks=6)
+    one, two, three = endless(1, 22), endless(2, 14), endless(3, 4)
+    rig.add(one, two)
+    while two.state is not SequenceState.PREEMPTED:
+        rig.step()
+    rig.add(three)
+    while two.state is not SequenceState.RUNNING:
+        assert three.state is SequenceState.WAITING
+        rig.step()
+    rig.finish()
+
+
+def test_a_move_that_fails_on_the_way_out_means_computing_again() -> None:
+    rig = Rig(num_blocks=6, block_size=8, caching=False, num_swap_blocks=6)
+    rig.worker.bad_slots = set(range(6))
+    one, two = endless(1, 22), endless(2, 14)
+    rig.add(one, two)
+    rig.finish()
+    assert rig.preemption.num_failures > 0 and len(two.output_token_ids) == 20
+
+
+def test_a_move_that_fails_on_the_way_in_means_computing_again() -> None:
+    rig = Rig(num_blocks=6, block_size=8, num_swap_blocks=6)
+    rig.worker.unreadable = set(range(6))
+    one, two = endless(1, 22), endless(2, 14)
+    rig.add(one, two)
+    rig.finish()
+    assert rig.worker.num_lost_blocks > 0 and len(two.output_token_ids) == 20
+    assert rig.preemption.num_swap > 0
