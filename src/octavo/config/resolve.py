@@ -170,8 +170,15 @@ def _check_value(name: str, value: object, default: object, metadata: Any, annot
 
 
 def _fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:
-    """Neither sequences nor a prefill chunk can be more than the step's tokens: lower defaults, refuse the rest."""
+    """Neither sequences nor a prefill chunk can be more than the step's tokens: fit what is default, refuse the rest."""
+    defaults = {field.name: field.default for field in dataclasses.fields(scheduler)}
     budget = scheduler.max_num_batched_tokens
+    largest = max(scheduler.max_num_seqs, scheduler.chunked_prefill_size)
+    if budget == defaults["max_num_batched_tokens"] and largest > budget:
+        notices.append(
+            f"--max-num-batched-tokens is {largest} instead of {budget}, so that a step can be as large as asked for"
+        )
+        return _with_field(scheduler, "max_num_batched_tokens", largest)
     for field in dataclasses.fields(scheduler):
         value = getattr(scheduler, field.name)
         if field.name not in ("max_num_seqs", "chunked_prefill_size") or value <= budget:

@@ -35,8 +35,8 @@ class EngineArgs:
     swap_path: str | None = None
     num_swap_blocks_override: int | None = None
     max_num_seqs: int = 64
-    max_num_batched_tokens: int = 256
-    chunked_prefill_size: int = 256
+    max_num_batched_tokens: int = 96
+    chunked_prefill_size: int = 96
     max_model_len: int | None = None
     target_itl: float | None = None
     scheduler_policy: str = "fcfs"

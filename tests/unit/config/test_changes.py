@@ -50,7 +50,7 @@ def test_the_budget_is_given_in_blocks_or_in_gib() -> None:
     ("settings", "param", "words"),
     [
         ({"max_num_seqs": 600}, "max_num_seqs", "more than max_num_batched_tokens"),
-        ({"max_num_batched_tokens": 100}, "max_num_batched_tokens", "chunked_prefill_size is 256"),
+        ({"max_num_batched_tokens": 80}, "max_num_batched_tokens", "chunked_prefill_size is 96"),
         ({"max_num_seqs": True}, "max_num_seqs", "of type int"),
         ({"block_size": 20}, "block_size", "use 16 or 24"),
         ({"num_blocks": 124}, "num_blocks", "125 blocks or more"),

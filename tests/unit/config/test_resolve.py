@@ -89,6 +89,12 @@ def test_some_more_threads_than_cpus_can_be_asked_for() -> None:
     assert resolved(num_threads=16).config.backend.num_threads == 16
 
 
+def test_a_default_step_grows_to_what_was_asked_for() -> None:
+    result = resolved(max_num_seqs=128)
+    assert result.config.scheduler.max_num_batched_tokens == 128
+    assert any("--max-num-batched-tokens is 128" in line for line in result.notices)
+
+
 def test_defaults_are_lowered_to_the_token_budget_with_a_notice() -> None:
     result = resolved(max_num_batched_tokens=32)
     assert (result.config.scheduler.chunked_prefill_size, result.config.scheduler.max_num_seqs) == (32, 32)
