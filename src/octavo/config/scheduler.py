@@ -10,8 +10,8 @@ from octavo.config.option import option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
     max_num_seqs: int = option(64, "Most sequences in one step.", low=1, high=4096)
-    # 16 clients on the default model, 2 cores: 1,094, 1,087 and 1,086 tokens/s at 256, 128 and 96, while the p99 of the gaps between
-    # tokens is 7.0, 3.9 and 2.7 times their median. Smaller steps also let an abort take effect sooner.
+    # 16 clients on the default model, 2 cores: 1,094, 1,087 and 1,086 tokens/s at 256, 128 and 96, while the p99 of the gaps
+    # between tokens is 7.0, 3.9 and 2.7 times their median. Smaller steps also let an abort take effect sooner.
     max_num_batched_tokens: int = option(
         96, "Most tokens computed in one step, decodes and prefill chunks together.", low=1, high=65536
     )

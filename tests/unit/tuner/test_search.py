@@ -41,7 +41,7 @@ def test_throughput_without_bounds_wants_more_than_four_sequences() -> None:
 
 def test_an_itl_bound_shrinks_the_step() -> None:
     bounds = Bounds(itl_p99_s=0.04, ttft_p90_s=2.0)
-    search = Search(load(), fleet(), COST, bounds)
+    search = Search(load(), fleet(max_num_batched_tokens=256, chunked_prefill_size=256), COST, bounds)
     heard: list[tuple[int, int]] = []
     start, best = search.run(lambda done, total: heard.append((done, total)))
     assert best.holds and best.summary.itl_s.p99 <= 0.04 and best.summary.ttft_s.p90 <= 2.0
