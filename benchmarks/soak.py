@@ -40,7 +40,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"max_num_seqs": 16},
     {"max_num_seqs": 48},
     {"chunked_prefill_size": 32},
-    {"chunked_prefill_size": 256},
+    {"chunked_prefill_size": 96},
     {"kv_cache_memory": 0.04},
     {"kv_cache_memory": 0.09},
     {"max_num_queued_requests": 10},

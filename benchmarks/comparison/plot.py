@@ -41,7 +41,7 @@ def require_matplotlib() -> Any:
     try:
         import_module("matplotlib").use("Agg")
     except ModuleNotFoundError:
-        raise ConfigError('plots need matplotlib: pip install "octavo[bench]", or pip install matplotlib') from None
+        raise ConfigError('plots need matplotlib: pip install "octavo[plot]", or pip install matplotlib') from None
     return import_module("matplotlib.pyplot")
 
 

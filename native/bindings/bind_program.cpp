@@ -54,6 +54,12 @@ void check_cache_indices(const StepArrays& step, const KvCache& cache, int32_t r
   }
 }
 
+// Buffers were made for the sizes the program was recorded with.
+void check_size(const StepArrays& step, const Program& program) {
+  require(step.num_tokens <= program.max_rows(RowKind::tokens) && step.num_logits <= program.max_rows(RowKind::logits),
+          "the step is larger than the program was made for");
+}
+
 void check_token_ids(const StepArrays& step, int32_t limit) {
   require_range(step.token_ids, step.num_tokens, 0, limit, "token id");
 }
@@ -187,10 +193,17 @@ void bind_program(nb::module_& module) {
       .def("select_rows", &Program::select_rows, nb::arg("x"), nb::call_guard<nb::gil_scoped_release>())
       .def("softcap", &Program::softcap, nb::arg("x"), nb::arg("cap"), nb::call_guard<nb::gil_scoped_release>())
       .def("seal", &Program::seal, nb::arg("output"))
-      .def("begin", &Program::begin, nb::arg("step"))
+      .def(
+          "begin",
+          [](Program& program, const StepArrays& step) {
+            check_size(step, program);
+            program.begin(step);
+          },
+          nb::arg("step"))
       .def(
           "run",
           [](Program& program, const StepArrays& step) {
+            check_size(step, program);
             check_token_ids(step, program.token_limit());
             nb::gil_scoped_release release;
             program.run(step);

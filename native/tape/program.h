@@ -62,6 +62,7 @@ class Program {
   // Replays a sealed tape.
   void run(const StepArrays& step);
 
+  int32_t max_rows(RowKind kind) const { return kind == RowKind::tokens ? max_tokens_ : max_logits_; }
   int32_t token_limit() const { return token_limit_; }   // rows of the smallest embedding table
   const StepArrays& step() const { return step_; }   // no tokens before the first begin or run
 
@@ -120,7 +121,6 @@ class Program {
   void plan_buffers(View output);
   void cut_phases();
   int32_t row_count(RowKind kind) const { return kind == RowKind::tokens ? step_.num_tokens : step_.num_logits; }
-  int32_t max_rows(RowKind kind) const { return kind == RowKind::tokens ? max_tokens_ : max_logits_; }
   float* address(View view, int64_t* stride) const;
 
   void run_phases();

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from harness import ISAS, MAX_POSITION, ROPE, cpu, float_tensor, reference, relative_error, rows_op, run, step
+from harness import ISAS, MAX_POSITION, ROPE, FunctionModel, cpu, float_tensor, reference, relative_error, rows_op, run, step
 
 from octavo.config.model import RopeConfig
 from octavo.ops.interface import F32, FLOAT_TOLERANCE, Backend, Ops, Tensor
@@ -94,3 +94,14 @@ def test_tape_eager_and_threads_give_the_same_bytes(isa: str) -> None:
     for kind in ("none", "int8"):
         same = [result for quantization, result in results if quantization == kind]
         assert all(result.tobytes() == same[0].tobytes() for result in same)
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_step_larger_than_the_program_is_refused(eager: bool) -> None:
+    backend = cpu()
+    table = backend.parameters.load_linear([float_tensor(np.ones((8, 16), np.float32))], [None])
+    model = FunctionModel(lambda ops: ops.select_rows(ops.embedding(table)))
+    program = backend.compile(model, max_tokens=3, max_logits=3, max_seqs=8, eager=eager)
+    assert program.run(step([3])).shape == (3, 16)
+    with pytest.raises(ValueError, match="larger than the program"):
+        program.run(step([4]))

@@ -54,13 +54,16 @@ def kernels(model_argument: str | None, rows: tuple[int, ...], num_iters: int, o
 
     Shares tell how far the products are from what the machine can do: thin batches wait for memory, wide ones for arithmetic.
     """
+    counts = rows or ROWS
+    # A step must hold the largest batch asked for, whatever the serving default is.
+    values["max_num_batched_tokens"] = max(values.get("max_num_batched_tokens") or 0, *counts)
     with lazy_pull_progress() as progress:
         engine = LLMEngine(engine_config(model_argument, values), report=progress)
     config = engine.resolved_config
     limits = engine_limits(engine)
     figures = []
-    jobs = [("decode", count) for count in rows or ROWS if count <= config.scheduler.max_num_seqs]
-    jobs += [("prefill", count) for count in rows or ROWS if 16 < count <= config.scheduler.max_num_batched_tokens or rows]
+    jobs = [("decode", count) for count in counts if count <= config.scheduler.max_num_seqs]
+    jobs += [("prefill", count) for count in counts if rows or count > 16]
     for kind, count in track(jobs, description="steps", transient=True):
         inputs = decode_step(count) if kind == "decode" else prefill_step(count, config.cache.block_size)
         figures.append(measure(engine.program, kind, inputs, num_iters, limits))

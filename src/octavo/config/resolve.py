@@ -101,7 +101,7 @@ def resolve(
         )
     kv_dtype = "float32" if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
     block_bytes = kv_block_bytes(model, cache.block_size, kv_dtype)
-    scheduler = _fit_step(config.scheduler, notices)
+    scheduler = fit_step(config.scheduler, notices)
     if scheduler.max_model_len is not None and scheduler.max_model_len > model.max_position:
         raise ConfigError(
             f"--max-model-len {scheduler.max_model_len} is more than the model's context of {model.max_position} tokens; "
@@ -169,7 +169,7 @@ def _check_value(name: str, value: object, default: object, metadata: Any, annot
         raise ConfigError(f"{flag} is {value}; it must be in {low}..{high}", param=name)
 
 
-def _fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:
+def fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:
     """Neither sequences nor a prefill chunk can be more than the step's tokens: fit what is default, refuse the rest."""
     defaults = {field.name: field.default for field in dataclasses.fields(scheduler)}
     budget = scheduler.max_num_batched_tokens

@@ -45,7 +45,7 @@ MIN_SEATS = 4
 MIN_CHUNK = 64
 MIN_BLOCK = 8
 SEATS_FACTOR = 4
-"""Most seats, in multiples of what was configured."""
+"""Most seats, in multiples of what was configured; never more than a step has tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,7 +212,6 @@ _READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
     "Gemma3ForCausalLM": _gemma3,
     "Gemma3ForConditionalGeneration": _gemma3_text_part,
 }
-KNOWN_ARCHITECTURES = tuple(_READERS)
 
 
 def gemma_embedding_scale(hidden_size: int) -> float:

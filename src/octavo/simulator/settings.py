@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from octavo.config.cache import CacheConfig
-from octavo.config.resolve import GIB, MAX_DEFAULT_KV_BYTES
+from octavo.config.resolve import GIB, MAX_DEFAULT_KV_BYTES, fit_step
 from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 from octavo.simulator.profile import Profile
@@ -65,28 +65,10 @@ def engine_spec(cache: CacheConfig, scheduler: SchedulerConfig, profile: Profile
             param="max_model_len",
         )
     return EngineSpec(
-        scheduler=_fit_step(replace(scheduler, max_model_len=max_model_len)),
+        scheduler=fit_step(replace(scheduler, max_model_len=max_model_len), []),
         num_blocks=num_blocks,
         block_size=cache.block_size,
         enable_prefix_caching=cache.enable_prefix_caching,
-    )
-
-
-def _fit_step(scheduler: SchedulerConfig) -> SchedulerConfig:
-    """As the engine does: defaults that a step cannot hold are lowered, values that were given are refused."""
-    budget, default = scheduler.max_num_batched_tokens, SchedulerConfig()
-    for name, value in (("max_num_seqs", scheduler.max_num_seqs), ("chunked_prefill_size", scheduler.chunked_prefill_size)):
-        if value > budget and value != getattr(default, name):
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{flag} {value} is more than --max-num-batched-tokens {budget}, so it could never be reached; lower it to "
-                f"{budget} or raise --max-num-batched-tokens",
-                param=name,
-            )
-    return replace(
-        scheduler,
-        max_num_seqs=min(scheduler.max_num_seqs, budget),
-        chunked_prefill_size=min(scheduler.chunked_prefill_size, budget),
     )
 
 

@@ -14,8 +14,8 @@ from octavo.simulator.trace import Trace, scaled
 
 GOALS = ("throughput", "latency")
 CHOICES: dict[str, tuple[Any, ...]] = {
-    "max_num_batched_tokens": (64, 128, 256, 512, 1024, 2048, 4096),
-    "chunked_prefill_size": (16, 32, 64, 128, 256, 512, 1024, 2048),
+    "max_num_batched_tokens": (64, 96, 128, 256, 512, 1024, 2048, 4096),
+    "chunked_prefill_size": (16, 32, 64, 96, 128, 256, 512, 1024, 2048),
     "max_num_seqs": (4, 8, 16, 32, 64, 128, 256),
     "block_size": (8, 16, 32, 64),
     "scheduler_policy": ("fcfs", "sjf", "fair"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.errors import InvalidRequestError
+from octavo.text.content_format import parse_tool_arguments
 
 MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -20,7 +21,7 @@ def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[st
     """The messages, each with role and content (a string, a list of text parts, or None for an assistant's tool calls).
 
     A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming
-    the place, e.g. "messages[2].content[0].type".
+    the place, e.g. "messages[2].content[0].type". Arguments of tool calls come as objects, which is what templates expect.
     """
     if not isinstance(value, list):
         raise _wrong("messages", "must be a list of messages", "invalid_type")
@@ -28,7 +29,8 @@ def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[st
         raise _wrong("messages", "is empty; give at least one message", "empty_prompt")
     if len(value) > MAX_MESSAGES:
         raise _wrong("messages", f"has {len(value)} entries; at most {MAX_MESSAGES} are allowed")
-    return [_read_message(message, f"messages[{index}]", template_knows_developer) for index, message in enumerate(value)]
+    messages = [_read_message(message, f"messages[{index}]", template_knows_developer) for index, message in enumerate(value)]
+    return parse_tool_arguments(messages)
 
 
 def _read_message(value: Any, where: str, template_knows_developer: bool) -> dict[str, Any]:
