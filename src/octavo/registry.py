@@ -1,4 +1,4 @@
-"""Registry: a table from names to classes that are imported when first asked for."""
+"""Registry: a table from names to classes or functions that are imported when first asked for."""
 
 from __future__ import annotations
 

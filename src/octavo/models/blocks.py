@@ -111,3 +111,26 @@ class PreNormLayer:
         """x [num_tokens, hidden_size] -> same shape."""
         x = ops.add(x, self._attention.forward(ops, ops.rms_norm(x, self._attention_norm, self._norm_eps)))
         return ops.add(x, self._mlp.forward(ops, ops.rms_norm(x, self._mlp_norm, self._norm_eps)))
+
+
+class PreNormDecoder:
+    """A whole model of Llama's shape: embedding, PreNormLayers, final norm, output head.
+
+    qk_norm   as in Attention
+    """
+
+    def __init__(self, config: ModelConfig, source: ParameterSource, max_model_len: int, *, qk_norm: bool = False) -> None:
+        rope = source.rope(config.rope, max_model_len)
+        self._embedding = load_embedding(config, source)
+        self._layers = [PreNormLayer(config, source, layer, rope, qk_norm=qk_norm) for layer in range(config.num_layers)]
+        self._norm = source.vector("model.norm", config.hidden_size)
+        self._head = load_head(config, source)
+        self._norm_eps = config.norm_eps
+
+    def forward(self, ops: Ops) -> Tensor:
+        """Logits [num_logits, vocab_size] of one step."""
+        x = ops.embedding(self._embedding)
+        for layer in self._layers:
+            x = layer.forward(ops, x)
+        x = ops.rms_norm(ops.select_rows(x), self._norm, self._norm_eps)
+        return ops.linear(x, self._head)

@@ -1,4 +1,4 @@
-"""Architecture names to model classes."""
+"""Architecture names to what makes their model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from octavo.registry import Registry
 MODELS = Registry(
     "model architecture",
     {
-        "LlamaForCausalLM": "octavo.models.llama:LlamaForCausalLM",
-        "MistralForCausalLM": "octavo.models.mistral:MistralForCausalLM",
-        "Qwen2ForCausalLM": "octavo.models.qwen2:Qwen2ForCausalLM",
-        "Qwen3ForCausalLM": "octavo.models.qwen3:Qwen3ForCausalLM",
+        "LlamaForCausalLM": "octavo.models.llama:load_llama",
+        "MistralForCausalLM": "octavo.models.mistral:load_mistral",
+        "Qwen2ForCausalLM": "octavo.models.qwen2:load_qwen2",
+        "Qwen3ForCausalLM": "octavo.models.qwen3:load_qwen3",
         "Gemma3ForCausalLM": "octavo.models.gemma3:Gemma3ForCausalLM",
     },
     LoadError,
