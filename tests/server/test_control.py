@@ -52,7 +52,7 @@ def test_settings_change_and_are_shown(admin: tuple[LiveServer, httpx.Client]) -
         ({"num_blocks": 64, "kv_cache_memory": 1.0}, "num_blocks"),
         ({"kv_cache_memory": 3.0}, "kv_cache_memory"),
         ({"chunked_prefill_size": 1024}, "chunked_prefill_size"),
-        ({"max_num_batched_tokens": 128}, "max_num_batched_tokens"),
+        ({"max_num_batched_tokens": 64}, "max_num_batched_tokens"),
         ({"scheduler_policy": "lifo"}, "scheduler_policy"),
         ({"max_num_sequences": 8}, "max_num_sequences"),
         ({"model": "other"}, "model"),
