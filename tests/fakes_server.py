@@ -13,11 +13,10 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from octavo.config.cache import CacheConfig
+from octavo.config.cache import GIB, CacheConfig
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
-from octavo.config.resolve import GIB
 from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.logprobs import PositionLogprobs
 from octavo.engine.outputs import CompletionOutput, RequestOutput

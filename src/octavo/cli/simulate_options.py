@@ -75,7 +75,7 @@ def open_trace(values: Mapping[str, Any], num_requests: int | None = None) -> Tr
 
 
 def fleet_spec(values: Mapping[str, Any], profile: Profile, **more: Any) -> FleetSpec:
-    """The fleet of the options."""
+    """Replicas and routing around the engine that the options describe. Raises ConfigError naming the flag."""
     engine = engine_spec(make_section(CacheConfig, values), make_section(SchedulerConfig, values), profile)
     return FleetSpec(engine=engine, num_replicas=values["replicas"], routing=values["routing"], **more)
 

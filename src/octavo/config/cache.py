@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from octavo.config.option import option
 
+GIB = 2**30
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from octavo.config.cache import CacheConfig
+from octavo.config.cache import GIB, CacheConfig
 from octavo.config.engine import EngineConfig
-from octavo.config.resolve import GIB, check_option
+from octavo.config.resolve import check_option
 from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 

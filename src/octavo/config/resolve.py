@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from octavo.config.cache import GIB
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import Machine
 from octavo.config.model import ModelConfig
@@ -19,7 +20,6 @@ from octavo.config.swap_budget import num_swap_blocks
 from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.errors import ConfigError
 
-GIB = 2**30
 MAX_DEFAULT_KV_BYTES = 4 * GIB
 DEFAULT_KV_SHARE = 4  # the default budget is 1/4 of the free memory
 USEFUL_CONTEXT = 128

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from octavo.config.cache import CacheConfig
+from octavo.config.cache import GIB, CacheConfig
 from octavo.errors import ConfigError
 
-GIB = 2**30
 DEFAULT_SWAP_SHARE = 8  # the default swap space takes at most 1/8 of the memory the KV cache leaves free
 
 

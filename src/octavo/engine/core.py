@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
-from octavo.config.resolve import GIB
 from octavo.engine.tuning import Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError

@@ -41,7 +41,7 @@ def pairs_of(first: int, num_new: int) -> int:
 
 
 def load_of(plan: StepPlan) -> StepLoad:
-    """The load of a plan."""
+    """Prefill tokens, (query, key) pairs, decoding sequences and keys they read, summed over the plan."""
     prefill_tokens = prefill_pairs = decode_seqs = decode_context = 0
     for share in plan.sequences:
         if share.num_new == 1:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from octavo.config.cache import CacheConfig
-from octavo.config.resolve import GIB, MAX_DEFAULT_KV_BYTES, fit_step
+from octavo.config.cache import GIB, CacheConfig
+from octavo.config.resolve import MAX_DEFAULT_KV_BYTES, fit_step
 from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 from octavo.simulator.profile import Profile

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from octavo.config.cache import CacheConfig
+from octavo.config.cache import GIB, CacheConfig
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
-from octavo.config.resolve import GIB
 from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.engine.rig import MODEL
 
+from octavo.config.cache import GIB
 from octavo.config.machine import Machine
 from octavo.config.model import ModelConfig
-from octavo.config.resolve import GIB, Resolved, resolve
+from octavo.config.resolve import Resolved, resolve
 from octavo.engine.args import EngineArgs
 from octavo.errors import ConfigError
 
