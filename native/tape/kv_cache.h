@@ -30,8 +30,8 @@ struct KvCache {
       : kind(kind), num_layers(num_layers), num_blocks(num_blocks), num_kv_heads(num_kv_heads), block_size(block_size),
         head_dim(head_dim) {
     for (int32_t layer = 0; layer < num_layers; ++layer) {
-      keys.emplace_back(block_bytes() * num_blocks);
-      values.emplace_back(block_bytes() * num_blocks);
+      keys.emplace_back(block_bytes() * num_blocks, Paging::sparse);
+      values.emplace_back(block_bytes() * num_blocks, Paging::sparse);
     }
   }
 

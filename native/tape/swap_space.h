@@ -23,7 +23,7 @@ struct BlockMove {
 class SwapSpace {
  public:
   // In memory: pages cost nothing until a slot is first written. Throws std::bad_alloc.
-  explicit SwapSpace(size_t bytes) : bytes_(bytes), memory_(bytes) {}
+  explicit SwapSpace(size_t bytes) : bytes_(bytes), memory_(bytes, Paging::sparse) {}
   // In an open file from file_offset on; the descriptor stays the caller's.
   SwapSpace(size_t bytes, int descriptor, size_t file_offset)
       : bytes_(bytes), descriptor_(descriptor), file_offset_(file_offset) {}
