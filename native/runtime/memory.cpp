@@ -1,6 +1,7 @@
 #include "runtime/memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <mutex>
@@ -21,6 +22,19 @@ std::shared_ptr<void> map(size_t bytes) {
   return {data, [bytes](void* mapped) { munmap(mapped, bytes); }};
 }
 
+// A mapping that begins with a huge page, where the system has them: advice that fails leaves small ones.
+std::shared_ptr<void> map_huge(size_t bytes) {
+  const std::shared_ptr<void> mapping = map(bytes + kHugePage);   // room to align the start
+  const uintptr_t start = round_up(reinterpret_cast<uintptr_t>(mapping.get()), kHugePage);
+  void* const data = reinterpret_cast<void*>(start);
+#if defined(MADV_HUGEPAGE)
+  madvise(data, bytes, MADV_HUGEPAGE);
+#endif
+  return {mapping, data};
+}
+
+std::shared_ptr<void> map(size_t bytes, Paging paging) { return paging == Paging::huge ? map_huge(bytes) : map(bytes); }
+
 // Dense blocks one after the other, in mappings that live as long as one of their blocks.
 class Regions {
  public:
@@ -36,17 +50,12 @@ class Regions {
 
  private:
   std::shared_ptr<void> open(size_t size) {
-    const size_t bytes = round_up(size < kRegionBytes ? kRegionBytes : size, kHugePage) + kHugePage;   // room to align the start
-    const std::shared_ptr<void> region = map(bytes);
-    const uintptr_t start = reinterpret_cast<uintptr_t>(region.get());
-    const uintptr_t aligned = round_up(start, kHugePage);
-#if defined(MADV_HUGEPAGE)
-    madvise(reinterpret_cast<void*>(aligned), bytes - kHugePage, MADV_HUGEPAGE);   // a hint: where it fails, small pages do
-#endif
+    const size_t bytes = round_up(size < kRegionBytes ? kRegionBytes : size, kHugePage);
+    const std::shared_ptr<void> region = map_huge(bytes);
     newest_ = region;
-    next_ = aligned + size;
-    end_ = start + bytes;
-    return {region, reinterpret_cast<void*>(aligned)};
+    next_ = reinterpret_cast<uintptr_t>(region.get()) + size;
+    end_ = next_ - size + bytes;
+    return region;
   }
 
   std::mutex mutex_;
@@ -62,7 +71,14 @@ Regions& regions() {
 }  // namespace
 
 Block::Block(size_t bytes, Paging paging) : bytes_(bytes) {
-  if (bytes > 0) data_ = paging == Paging::dense ? regions().take(bytes) : map(bytes);
+  if (bytes > 0) data_ = paging == Paging::dense ? regions().take(bytes) : map(bytes, paging);
+}
+
+void Block::forget(size_t begin, size_t end) {
+  const uintptr_t base = reinterpret_cast<uintptr_t>(data_.get());
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t first = round_up(base + begin, page), last = (base + end) / page * page;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 }  // namespace octavo

@@ -11,7 +11,8 @@ namespace octavo {
 enum class Paging {
   dense,   // shares huge pages with its neighbours: for what will be used as a whole. Products that read their weights from
            // memory gain 10% (one row) to 16% (16 rows) over pages of 4 KiB, whose addresses must be looked up one by one
-  sparse   // a mapping of its own: small pages that cost nothing until they are touched, and return when the block goes
+  sparse,  // a mapping of its own: small pages that cost nothing until they are touched, and return when the block goes
+  huge     // as sparse, of huge pages
 };
 
 class Block {
@@ -30,6 +31,9 @@ class Block {
   template <class T>
   T* as() const { return static_cast<T*>(data_.get()); }
   size_t bytes() const { return bytes_; }
+
+  // Gives back the pages that lie wholly within bytes [begin, end); they read as zeros again.
+  void forget(size_t begin, size_t end);
 
  private:
   std::shared_ptr<void> data_;   // owns the mapping that the block lies in, with others or alone

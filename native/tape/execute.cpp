@@ -64,7 +64,9 @@ void Program::run_phases() {
       const int64_t busy = watch.nanoseconds();
       if (end < count) pool_->barrier();
       if (!counting) continue;
-      counts_[end - 1].nanoseconds += watch.nanoseconds() - (end > i + 1 ? busy : 0);   // a chain has counted its blocks
+      if (end == i + 1) counts_[i].nanoseconds += busy;   // a chain has counted its blocks
+      waiting_.nanoseconds += watch.nanoseconds() - busy;
+      waiting_.runs += 1;
       for (int32_t phase = i; phase < end; ++phase) count_run(phase);
     }
   });
@@ -78,7 +80,8 @@ int32_t Program::chain_end(int32_t i) const {
 }
 
 // The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from the others'.
-// A member gets the same rows in every phase that way, and finds them in its cache. False when none is left.
+// A member gets the same rows in every phase that way, and finds them in its cache. The last items come first: prompts follow
+// the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
 bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task* task) {
   const int members = pool_->size();
   for (int i = 0; i < members; ++i) {
@@ -86,10 +89,10 @@ bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task*
     const int32_t begin = static_cast<int32_t>(int64_t{count} * owner / members);
     const int32_t end = static_cast<int32_t>(int64_t{count} * (owner + 1) / members);
     std::atomic<int32_t>& taken = counter(phase, owner);
-    if (begin + taken.load(std::memory_order_relaxed) >= end) continue;
-    task->first = begin + taken.fetch_add(step, std::memory_order_relaxed);
-    task->last = std::min(task->first + step, end);
-    if (task->first < end) return true;
+    if (end - taken.load(std::memory_order_relaxed) <= begin) continue;
+    task->last = end - taken.fetch_add(step, std::memory_order_relaxed);
+    task->first = std::max(task->last - step, begin);
+    if (task->last > begin) return true;
   }
   return false;
 }
@@ -146,8 +149,9 @@ void Program::run_rows(const Instruction& in, int32_t first, int32_t last) const
       return;
     case OpCode::kv_write: {
       const int32_t layer = in.attention.layer;
-      kernels_->kv_write({a, b, cache_->keys[layer].as<void>(), cache_->values[layer].as<void>(), step_.slots, lda, ldb,
-                          cache_->kind, cache_->num_kv_heads, cache_->head_dim, cache_->block_size, first, last});
+      kernels_->kv_write({a, b, cache_->keys(layer), cache_->values(layer), step_.slots, lda, ldb,
+                          static_cast<int64_t>(cache_->block_bytes()), cache_->kind, cache_->num_kv_heads, cache_->head_dim,
+                          cache_->block_size, first, last});
       return;
     }
     case OpCode::select_rows:
@@ -227,8 +231,9 @@ void Program::run_attention(int32_t phase, int member) {
     plan.fill(task, &args);
     args.q = q + row * ldq;
     args.out = out + row * ldo;
-    args.k_cache = cache_->keys[layer.layer].as<void>();
-    args.v_cache = cache_->values[layer.layer].as<void>();
+    args.k_cache = cache_->keys(layer.layer);
+    args.v_cache = cache_->values(layer.layer);
+    args.block_stride = static_cast<int64_t>(cache_->block_bytes());
     args.block_table = step_.block_tables + static_cast<int64_t>(task.sequence) * step_.max_blocks;
     args.scratch = scratch_[member].as<float>();
     args.ldq = ldq;
@@ -238,7 +243,6 @@ void Program::run_attention(int32_t phase, int member) {
     args.num_kv_heads = layer.num_kv_heads;
     args.head_dim = layer.head_dim;
     args.block_size = cache_->block_size;
-    args.num_blocks = cache_->num_blocks;
     args.first_position = step_.first_position[task.sequence];
     args.window = layer.window;
     args.scale = layer.scale;

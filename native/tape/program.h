@@ -160,6 +160,7 @@ class Program {
   std::vector<Phase> phases_;
   std::vector<std::atomic<int32_t>> counters_;   // [member][phase] items taken of that member's share
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
+  PhaseCount waiting_;                           // of member 0, for the others
   std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;
