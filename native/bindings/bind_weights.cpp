@@ -28,6 +28,9 @@ bool is_float(WeightKind kind) { return kind == WeightKind::f32 || kind == Weigh
 // Appends the part unless a value was not finite.
 bool append(Linear& linear, Part part, bool finite) {
   require(linear.parts.empty() || linear.cols == part.matrix.cols, "all parts of a weight need the same number of columns");
+  for (const Part& other : linear.parts)
+    require(!part.is_quantised() || !other.is_quantised() || activation_group(part.matrix) == activation_group(other.matrix),
+            "all parts of a weight must take activations rounded alike");
   if (finite) linear.append(std::move(part));
   return finite;
 }
@@ -35,26 +38,28 @@ bool append(Linear& linear, Part part, bool finite) {
 void require_storage(const FloatStorage& storage, int32_t cols) {
   require(is_float(storage.kind), "kind must be a float kind");
   if (!storage.codes) return;
-  require(*storage.codes == BlockFormat::q8_0 || *storage.codes == BlockFormat::q4_1, "codes must be q8_0 or q4_1");
-  require(cols % block_columns(*storage.codes) == 0, "columns must be a multiple of the block width");
+  require(has_codes(*storage.codes), "codes must be q8, q4 or w8a8");
+  require(storage.group == 32 || storage.group == 64 || storage.group == 128, "group must be 32, 64 or 128");
+  require(cols % kActGroup == 0, "columns must be a multiple of 32");
+  require(*storage.codes != WeightKind::w8a8 || cols <= kMaxChannelCols, "w8a8 takes at most 65536 columns");
 }
 
 bool append_float(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& data, const RowOrder& row_order, int32_t cols,
-                  FloatType type, WeightKind kind, std::optional<BlockFormat> codes) {
+                  FloatType type, WeightKind kind, std::optional<WeightKind> codes, int32_t group) {
   const int64_t width = type == FloatType::f32 ? 4 : 2;
   require(cols > 0 && static_cast<int64_t>(data.shape(1)) == cols * width, "row bytes do not match the columns");
-  require_storage({kind, codes}, cols);
+  require_storage({kind, codes, group}, cols);
   const SourceRows source = source_rows(data, row_order, cols);
   bool finite = true;
   nb::gil_scoped_release release;
-  Part part = pack_float(source, type, {kind, codes}, pool, &finite);
+  Part part = pack_float(source, type, {kind, codes, group}, pool, &finite);
   return append(linear, std::move(part), finite);
 }
 
 bool append_blocks(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& data, const RowOrder& row_order, int32_t cols,
-                   BlockFormat format, std::optional<WeightKind> as_kind, std::optional<BlockFormat> codes) {
+                   BlockFormat format, std::optional<WeightKind> as_kind, std::optional<WeightKind> codes, int32_t group) {
   require(as_kind || !codes, "codes are made of values: give as_kind, too");
-  if (as_kind) require_storage({*as_kind, codes}, cols);
+  if (as_kind) require_storage({*as_kind, codes, group}, cols);
   const int32_t width = block_columns(format);
   require(cols > 0 && cols % width == 0, "columns must be a multiple of the block width");
   require(static_cast<int64_t>(data.shape(1)) == static_cast<int64_t>(cols / width) * block_bytes(format),
@@ -62,7 +67,7 @@ bool append_blocks(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& da
   const SourceRows source = source_rows(data, row_order, cols);
   bool finite = true;
   nb::gil_scoped_release release;
-  Part part = as_kind ? pack_blocks_as_float(source, format, {*as_kind, codes}, pool, &finite)
+  Part part = as_kind ? pack_blocks_as_float(source, format, {*as_kind, codes, group}, pool, &finite)
                       : pack_blocks(source, format, pool, &finite);
   return append(linear, std::move(part), finite);
 }
@@ -71,12 +76,12 @@ bool append_codes(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& cod
                   const std::optional<Array<float, 2>>& mins, int32_t bits, int32_t group, int32_t zero_point, bool scale_f16) {
   const int32_t rows = static_cast<int32_t>(codes.shape(0)), cols = static_cast<int32_t>(codes.shape(1));
   require(bits == 4 || bits == 8, "bits must be 4 or 8");
-  require(group == 16 || group == 32, "group must be 16 or 32");
+  require(group == 16 || group == 32 || group == 64 || group == 128, "group must be 16, 32, 64 or 128");
   require(cols > 0 && cols % kActGroup == 0, "columns must be a multiple of 32");
   const auto fits = [&](const Array<float, 2>& a) {
-    return static_cast<int32_t>(a.shape(0)) == rows && static_cast<int32_t>(a.shape(1)) == cols / group;
+    return static_cast<int32_t>(a.shape(0)) == rows && static_cast<int32_t>(a.shape(1)) == (cols + group - 1) / group;
   };
-  require(fits(scales) && (!mins || fits(*mins)), "scales and mins must be [rows, cols / group]");
+  require(fits(scales) && (!mins || fits(*mins)), "scales and mins must be [rows, groups]");
   bool finite = true;
   nb::gil_scoped_release release;
   Part part = pack_codes({codes.data(), scales.data(), mins ? mins->data() : nullptr, rows, cols, bits, group, zero_point,
@@ -91,7 +96,8 @@ void bind_enums(nb::module_& module) {
       .value("f16", WeightKind::f16)
       .value("bf16", WeightKind::bf16)
       .value("q8", WeightKind::q8)
-      .value("q4", WeightKind::q4);
+      .value("q4", WeightKind::q4)
+      .value("w8a8", WeightKind::w8a8);
   nb::enum_<FloatType>(module, "FloatType")
       .value("f32", FloatType::f32)
       .value("f16", FloatType::f16)
@@ -138,11 +144,11 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro("cols", [](const Linear& linear) { return linear.cols; })
       .def_prop_ro("bytes", &Linear::bytes)
       .def("append_float", &append_float, nb::arg("pool"), nb::arg("data"), nb::arg("row_order").none(), nb::arg("cols"),
-           nb::arg("type"), nb::arg("kind"), nb::arg("codes").none() = nb::none(),
-           "Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes of q8_0 or q4_1; False if a "
-           "value is not finite.")
+           nb::arg("type"), nb::arg("kind"), nb::arg("codes").none() = nb::none(), nb::arg("group") = kActGroup,
+           "Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes: q8 or q4 in groups "
+           "of columns, or w8a8; False if a value is not finite.")
       .def("append_blocks", &append_blocks, nb::arg("pool"), nb::arg("data"), nb::arg("row_order").none(), nb::arg("cols"),
-           nb::arg("format"), nb::arg("as_kind").none(), nb::arg("codes").none() = nb::none(),
+           nb::arg("format"), nb::arg("as_kind").none(), nb::arg("codes").none() = nb::none(), nb::arg("group") = kActGroup,
            "Append rows of GGUF blocks, kept to the bit, or widened to a float kind and held as append_float does; False if a scale "
            "is not finite.")
       .def("append_codes", &append_codes, nb::arg("pool"), nb::arg("codes"), nb::arg("scales"), nb::arg("mins").none(),

@@ -5,6 +5,7 @@
 
 #include "../kernels/gemm_float.h"
 #include "../kernels/gemm_quant.h"
+#include "../kernels/gemm_channel.h"
 #include "../kernels/quantise.h"
 #include "../kernels/embedding.h"
 #include "../kernels/attention.h"
@@ -16,7 +17,9 @@
 #include "../kernels/probe.h"
 
 void gemm(const GemmArgs& args) {
-  if (args.weight->kind == WeightKind::q8 || args.weight->kind == WeightKind::q4) {
+  if (args.weight->kind == WeightKind::w8a8) {
+    gemm_channel(args);
+  } else if (has_codes(args.weight->kind)) {
     gemm_quant(args);
   } else {
     gemm_float(args);

@@ -8,7 +8,7 @@ OCTAVO_INLINE float table_entry(const PackedMatrix& w, const void* table, int64_
 
 OCTAVO_INLINE int code_at(const PackedMatrix& w, int64_t panel, int lane, int col) {
   const uint8_t* data = static_cast<const uint8_t*>(w.data);
-  if (w.kind == WeightKind::q8) {
+  if (w.kind != WeightKind::q4) {
     return data[panel * w.cols * kPanel + (col / 4 * kPanel + lane) * 4 + col % 4];
   }
   const uint8_t both = data[panel * w.cols * kPanel / 2 + col / 8 * 64 + lane * 4 + col % 4];
@@ -18,12 +18,13 @@ OCTAVO_INLINE int code_at(const PackedMatrix& w, int64_t panel, int lane, int co
 void embed_quant(const PackedMatrix& w, int32_t id, float scale, float* out) {
   const int64_t panel = id / kPanel;
   const int lane = id % kPanel;
-  const int groups = w.cols / w.group;
+  const int groups = groups_of(w);
   for (int g = 0; g < groups; ++g) {
     const int64_t at = (panel * groups + g) * kPanel + lane;
     const float step = table_entry(w, w.scales, at);
     const float min = w.mins ? table_entry(w, w.mins, at) : 0.0f;
-    for (int col = g * w.group; col < (g + 1) * w.group; ++col) {
+    const int end = (g + 1) * w.group < w.cols ? (g + 1) * w.group : w.cols;
+    for (int col = g * w.group; col < end; ++col) {
       const float value = step * static_cast<float>(code_at(w, panel, lane, col) - w.zero_point) + min;
       out[col] = value * scale;
     }
@@ -47,10 +48,9 @@ void embed_float(const PackedMatrix& w, int32_t id, float scale, float* out) {
 
 void embedding(const EmbeddingArgs& args) {
   const PackedMatrix& w = *args.table;
-  const bool quantised = w.kind == WeightKind::q8 || w.kind == WeightKind::q4;
   for (int64_t row = args.row_begin; row < args.row_end; ++row) {
     float* out = args.out + row * args.ldout;
-    if (quantised) {
+    if (has_codes(w.kind)) {
       embed_quant(w, args.ids[row], args.scale, out);
     } else {
       embed_float(w, args.ids[row], args.scale, out);

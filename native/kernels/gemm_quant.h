@@ -1,7 +1,8 @@
-// Products of int8 activations with 8-bit and 4-bit weights; layouts in table.h.
+// Products of int8 activations with 8-bit and 4-bit weights in groups; layouts in table.h.
 //
-// For each group of columns, in rising order:
-//   n    = sum over the group of (code - zero_point) * a                      exact, int32
+// For each step of 32 columns (16 where a weight's groups are that short), in rising order; weights in groups of 64 and 128
+// take their scale and minimum for two and four steps:
+//   n    = sum over the step of (code - zero_point) * a                      exact, int32
 //   acc  = fma(float(n), scale_w * scale_a, acc)                              one rounding
 //   acc  = fma(min, scale_a * float(sum of a), acc)                           formats with minimums
 // The int32 part is exact in any order and the float steps are the same everywhere, so all ISAs agree to the bit.
@@ -9,7 +10,13 @@
 
 constexpr int kQuantBlockBytes = 256 << 10;  // int8 activations of one row block: half of the smallest L2 cache in use
 
-template <int kBits, int kGroup, bool kMins>
+// Rows of a block, a multiple of a full tile's.
+OCTAVO_INLINE int quant_block_rows(int cols, int tile_rows) {
+  const int rows = kQuantBlockBytes / cols / tile_rows * tile_rows;
+  return rows > 0 ? rows : tile_rows;
+}
+
+template <int kBits, int kStep, bool kMins>
 struct QuantFamily {
   static constexpr int kMaxRows = kQuantMaxRows;
 
@@ -26,10 +33,10 @@ struct QuantFamily {
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < P; ++p) acc[r][p] = zero();
     }
-    const int groups = args.weight->cols / kGroup;
-    for (int g = 0; g < groups; ++g) {
-      if (fetch.due(g)) from.fetch_group(g, static_cast<int64_t>(args.weight->cols) * (kPanel * kBits / 8) * P);
-      from.add_group(g, acc);
+    const int steps = args.weight->cols / kStep;
+    for (int s = 0; s < steps; ++s) {
+      if (fetch.due(s)) from.fetch_step(s, static_cast<int64_t>(args.weight->cols) * (kPanel * kBits / 8) * P);
+      from.add_step(s, acc);
     }
     for (int r = 0; r < R; ++r) {
       for (int p = 0; p < valid; ++p) store_output(args, row + r, panel + p, acc[r][p]);
@@ -37,7 +44,7 @@ struct QuantFamily {
   }
 
  private:
-  // Where the operands of one tile start, and one group's step over them.
+  // Where the operands of one tile start, and one step over them.
   template <int R, int P>
   struct Sources {
     const uint8_t* codes[P];
@@ -47,11 +54,12 @@ struct QuantFamily {
     const float* a_scales[R];
     const int32_t* a_sums[R];
     int32_t zero_point;
+    int32_t shift;  // steps per group of the weight: 2^shift
     bool half_scales;
 
     OCTAVO_INLINE void locate(const PackedMatrix& w, const QuantRows& x, int row, int panel, int valid) {
       const int64_t panel_bytes = static_cast<int64_t>(w.cols) * kPanel * kBits / 8;
-      const int64_t table_bytes = static_cast<int64_t>(w.cols / kGroup) * kPanel * (w.scale_f16 ? 2 : 4);
+      const int64_t table_bytes = static_cast<int64_t>(groups_of(w)) * kPanel * (w.scale_f16 ? 2 : 4);
       for (int p = 0; p < P; ++p) {
         const int source = panel + (p < valid ? p : valid - 1);
         codes[p] = static_cast<const uint8_t*>(w.data) + source * panel_bytes;
@@ -64,14 +72,15 @@ struct QuantFamily {
         a_sums[r] = x.sums + (row + r) * (x.cols / kSumGroup);
       }
       zero_point = w.zero_point;
+      shift = w.group == 128 ? 2 : w.group == 64 ? 1 : 0;
       half_scales = w.scale_f16 != 0;
     }
 
     // Asks for the codes that lie `ahead` bytes further on, in the panels that come next. Reading past the end is harmless.
-    OCTAVO_INLINE void fetch_group(int g, int64_t ahead) const {
-      constexpr int kGroupBytes = kGroup * kPanel * kBits / 8;
+    OCTAVO_INLINE void fetch_step(int s, int64_t ahead) const {
+      constexpr int kStepBytes = kStep * kPanel * kBits / 8;
       for (int p = 0; p < P; ++p) {
-        for (int at = 0; at < kGroupBytes; at += 64) prefetch_l2(codes[p] + static_cast<int64_t>(g) * kGroupBytes + ahead + at);
+        for (int at = 0; at < kStepBytes; at += 64) prefetch_l2(codes[p] + static_cast<int64_t>(s) * kStepBytes + ahead + at);
       }
     }
 
@@ -80,24 +89,24 @@ struct QuantFamily {
                          : load(reinterpret_cast<const float*>(table) + g * kPanel);
     }
 
-    OCTAVO_INLINE void add_group(int g, F16x (&acc)[R][P]) const {
-      const uint8_t* group_codes[P];
-      const int8_t* group_a[R];
-      int32_t sum[R], start[R];
-      for (int p = 0; p < P; ++p) group_codes[p] = codes[p] + static_cast<int64_t>(g) * (kGroup * kPanel * kBits / 8);
-      for (int r = 0; r < R; ++r) {
-        group_a[r] = a[r] + g * kGroup;
-        sum[r] = kGroup == 32 ? a_sums[r][2 * g] + a_sums[r][2 * g + 1] : a_sums[r][g];
-        start[r] = -zero_point * sum[r];
-      }
+    OCTAVO_INLINE void add_step(int s, F16x (&acc)[R][P]) const {
+      const uint8_t* step_codes[P];
+      const int8_t* step_a[R];
+      int32_t sum[R];
       I16x dot[R][P];
-      dot_rows<kBits, kGroup / 4, R, P>(group_codes, group_a, start, dot);
+      for (int p = 0; p < P; ++p) step_codes[p] = codes[p] + static_cast<int64_t>(s) * (kStep * kPanel * kBits / 8);
+      for (int r = 0; r < R; ++r) {
+        step_a[r] = a[r] + s * kStep;
+        sum[r] = kStep == 32 ? a_sums[r][2 * s] + a_sums[r][2 * s + 1] : a_sums[r][s];
+        for (int p = 0; p < P; ++p) dot[r][p] = broadcast_i32(-zero_point * sum[r]);
+      }
+      dot_rows<kBits, kStep / 4, R, P>(step_codes, step_a, dot);
       for (int p = 0; p < P; ++p) {
-        const F16x scale_w = load_scale(scales[p], g);
+        const F16x scale_w = load_scale(scales[p], s >> shift);
         F16x min_w;
-        if constexpr (kMins) min_w = load_scale(mins[p], g);
+        if constexpr (kMins) min_w = load_scale(mins[p], s >> shift);
         for (int r = 0; r < R; ++r) {
-          const F16x scale_a = broadcast(a_scales[r][g * kGroup / kActGroup]);
+          const F16x scale_a = broadcast(a_scales[r][s * kStep / kActGroup]);
           acc[r][p] = fma_exact(to_f32(dot[r][p]), mul(scale_w, scale_a), acc[r][p]);
           if constexpr (kMins) acc[r][p] = fma_exact(min_w, mul(scale_a, to_f32(broadcast_i32(sum[r]))), acc[r][p]);
         }
@@ -106,10 +115,9 @@ struct QuantFamily {
   };
 };
 
-template <int kBits, int kGroup, bool kMins>
+template <int kBits, int kStep, bool kMins>
 void gemm_quant_kind(const GemmArgs& args) {
-  const int rows = kQuantBlockBytes / args.weight->cols / kQuantMaxRows * kQuantMaxRows;
-  run_gemm<QuantFamily<kBits, kGroup, kMins>>(args, rows > 0 ? rows : kQuantMaxRows);
+  run_gemm<QuantFamily<kBits, kStep, kMins>>(args, quant_block_rows(args.weight->cols, kQuantMaxRows));
 }
 
 template <int kBits>

@@ -21,7 +21,7 @@ double probe_int8(int64_t rounds, float* sink) {
   alignas(64) int8_t x[kRows][4 * kSteps];
   const uint8_t* code_rows[kPanels];
   const int8_t* x_rows[kRows];
-  int32_t start[kRows];
+  I16x out[kRows][kPanels];
   for (int p = 0; p < kPanels; ++p) {
     for (int i = 0; i < 64 * kSteps; ++i) codes[p][i] = static_cast<uint8_t>(i * 7 + p);
     code_rows[p] = codes[p];
@@ -29,16 +29,21 @@ double probe_int8(int64_t rounds, float* sink) {
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < 4 * kSteps; ++i) x[r][i] = static_cast<int8_t>(i * 5 + r);
     x_rows[r] = x[r];
-    start[r] = 0;
   }
-  I16x total = broadcast_i32(0);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) out[r][p] = broadcast_i32(0);
+  }
   for (int64_t round = 0; round < rounds; ++round) {
     asm volatile("" : : "r"(codes), "r"(x) : "memory");   // the operands might have changed: nothing may be kept from the last round
-    I16x out[kRows][kPanels];
-    dot_rows<8, kSteps, kRows, kPanels>(code_rows, x_rows, start, out);
-    for (int r = 0; r < kRows; ++r) {
-      for (int p = 0; p < kPanels; ++p) total = add(total, out[r][p]);   // all are used, or the compiler drops some
-    }
+    dot_rows<8, kSteps, kRows, kPanels>(code_rows, x_rows, out);
+  }
+  I16x total = broadcast_i32(0);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) total = add(total, out[r][p]);   // all are used, or the compiler drops some
   }
   sink[0] += static_cast<float>(reduce_add_i32(total));
   return static_cast<double>(rounds) * kRows * kPanels * kSteps * 64;

@@ -12,24 +12,30 @@ namespace octavo {
 inline constexpr int kPanel = 16;         // outputs per weight panel
 inline constexpr int kActGroup = 32;      // columns per activation scale
 inline constexpr int kSumGroup = 16;      // columns per stored sum of activation codes
+inline constexpr int kMaxChannelCols = 65536;   // w8a8: a sum over them is at most 128 * 127 * 65536, half of int32's range
 inline constexpr int kKvSplit = 256;      // positions per attention split; partial results merge in split order
 inline constexpr int kKvTile = 64;        // positions per online-softmax step, aligned to multiples of itself
 
-enum class WeightKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8 = 3, q4 = 4 };
+enum class WeightKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8 = 3, q4 = 4, w8a8 = 5 };
 enum class KvKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, i8 = 3 };
 
 // One part of a linear weight [rows, cols] in panels of 16 outputs; the last panel is padded with zeros.
 //   f32, f16, bf16   data [panels][cols][16]
 //   q8               data [panels][cols / 4][16][4] unsigned bytes: byte j of output o is column 4 * i + j
 //   q4               data [panels][cols / 8][64] bytes: byte 4 * o + j holds column 8 * i + j (low nibble) and 8 * i + 4 + j (high)
-//   scales, mins     [panels][cols / group][16], float16 when scale_f16 else float32; mins null when the format has none
-// value = scale * (code - zero_point) + min. cols is a multiple of 32 for q8 and q4. All pointers are 64-byte aligned.
+//   w8a8             data as q8; one float32 scale per output (group = cols), no mins, zero_point 128; the products take
+//                    activations rounded per row. cols is at most kMaxChannelCols.
+//   scales, mins     [panels][groups][16], groups = cols / group rounded up (the last one may be shorter), float16 when
+//                    scale_f16 else float32; mins null when the format has none
+// value = scale * (code - zero_point) + min. cols is a multiple of 32 for codes. All pointers are 64-byte aligned.
+// Codes with an integer zero point z per group (AWQ, GPTQ) are held as min = -scale * z in float32 tables: a float16 scale
+// times an integer up to 255 is exact there, and so is the sum; float16 tables would round the minimum.
 struct PackedMatrix {
   WeightKind kind;
   int32_t rows;
   int32_t cols;
   int32_t panels;
-  int32_t group;       // 16 or 32 (q8, q4)
+  int32_t group;       // 16, 32, 64 or 128 (q8, q4), cols (w8a8)
   int32_t zero_point;
   int32_t scale_f16;   // 0 or 1
   const void* data;
@@ -38,13 +44,23 @@ struct PackedMatrix {
   const float* bias;   // [panels * 16] or null
 };
 
-// Rows of activations rounded to int8: code = round(x / scale), scale = max|x| / 127 over each group of 32 columns.
+// static: an inline symbol of an ISA unit could be linked into another unit.
+static inline int32_t groups_of(const PackedMatrix& w) { return (w.cols + w.group - 1) / w.group; }
+static inline bool has_codes(WeightKind kind) {
+  return kind == WeightKind::q8 || kind == WeightKind::q4 || kind == WeightKind::w8a8;
+}
+
+// Columns that share one scale in the activations which a matrix of codes is multiplied with; 0: the whole row.
+static inline int32_t activation_group(const PackedMatrix& w) { return w.kind == WeightKind::w8a8 ? 0 : kActGroup; }
+
+// Rows of activations rounded to int8: code = round(x / scale), scale = max|x| / 127 over each group of columns.
 // Codes lie in -127..127. A group of zeros has scale 0.
 struct QuantRows {
   int8_t* codes;    // [m][cols]
-  float* scales;    // [m][cols / 32]
-  int32_t* sums;    // [m][cols / 16] sums of codes
+  float* scales;    // [m][cols / group], or [m] for whole rows
+  int32_t* sums;    // sums of codes: [m][cols / 16] in groups, [m] for whole rows
   int32_t cols;
+  int32_t group;    // 32, or 0: whole rows
 };
 
 // out[r][o] = (residual[r][o] +) x[r] . w[o] + bias[o] for rows row_begin..row_end and panels panel_begin..panel_end.

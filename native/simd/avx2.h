@@ -206,8 +206,12 @@ constexpr int float_panels(int rows) {
 constexpr int quant_panels(int) {
   return 1;
 }
+constexpr int kChannelMaxRows = kQuantMaxRows;
+constexpr int channel_panels(int) {
+  return 1;
+}
 
-// ---- int8 products (see gemm_quant.h): out = start + sum over 4 * kSteps columns of code * a, exact ----
+// ---- int8 products (see gemm_quant.h): out += sum over 4 * kSteps columns of code * a, exact ----
 // vpmaddubsw adds two u8 x s8 products in an int16 that saturates. Codes are taken as nibbles, 16 * high + low: a pair is then
 // within 2 * 15 * 128 = 3840, and the eight steps of a group of 32 within 30720, so they add up in int16 before widening.
 // Outputs are done eight at a time, which leaves registers for more rows.
@@ -255,18 +259,14 @@ OCTAVO_INLINE void dot_eight(const uint8_t* codes, const int8_t* const (&a)[R], 
 }
 
 template <int kBits, int kSteps, int R, int P>
-OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* const (&a)[R], const int32_t (&start)[R],
-                            I16x (&out)[R][P]) {
+OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* const (&a)[R], I16x (&out)[R][P]) {
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p) {
     __m256i lo[R], hi[R];
     dot_eight<kBits, kSteps, R>(codes[p], a, lo);
     dot_eight<kBits, kSteps, R>(codes[p] + 32, a, hi);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const __m256i first = _mm256_set1_epi32(start[r]);
-      out[r][p] = {_mm256_add_epi32(lo[r], first), _mm256_add_epi32(hi[r], first)};
-    }
+    for (int r = 0; r < R; ++r) out[r][p] = {_mm256_add_epi32(out[r][p].lo, lo[r]), _mm256_add_epi32(out[r][p].hi, hi[r])};
   }
 }
 

@@ -204,8 +204,12 @@ constexpr int float_panels(int rows) {
 constexpr int quant_panels(int) {
   return 1;
 }
+constexpr int kChannelMaxRows = kQuantMaxRows;
+constexpr int channel_panels(int) {
+  return 1;
+}
 
-// ---- int8 products (see gemm_quant.h): out = start + sum over 4 * kSteps columns of code * a, exact ----
+// ---- int8 products (see gemm_quant.h): out += sum over 4 * kSteps columns of code * a, exact ----
 // Four outputs a time: codes and activations widen to int16, products add up in int32 as (columns 0 + 2, 1 + 3), and one
 // pairwise add ends the group.
 template <int kBits, int kSteps>
@@ -226,15 +230,13 @@ OCTAVO_INLINE int32x4_t dot_four(const uint8_t* codes, const int8_t* a) {
 }
 
 template <int kBits, int kSteps, int R, int P>
-OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* const (&a)[R], const int32_t (&start)[R],
-                            I16x (&out)[R][P]) {
+OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* const (&a)[R], I16x (&out)[R][P]) {
   for (int p = 0; p < P; ++p) {
     for (int r = 0; r < R; ++r) {
-      const int32x4_t first = vdupq_n_s32(start[r]);
-      out[r][p].a = vaddq_s32(first, dot_four<kBits, kSteps>(codes[p], a[r]));
-      out[r][p].b = vaddq_s32(first, dot_four<kBits, kSteps>(codes[p] + 16, a[r]));
-      out[r][p].c = vaddq_s32(first, dot_four<kBits, kSteps>(codes[p] + 32, a[r]));
-      out[r][p].d = vaddq_s32(first, dot_four<kBits, kSteps>(codes[p] + 48, a[r]));
+      out[r][p].a = vaddq_s32(out[r][p].a, dot_four<kBits, kSteps>(codes[p], a[r]));
+      out[r][p].b = vaddq_s32(out[r][p].b, dot_four<kBits, kSteps>(codes[p] + 16, a[r]));
+      out[r][p].c = vaddq_s32(out[r][p].c, dot_four<kBits, kSteps>(codes[p] + 32, a[r]));
+      out[r][p].d = vaddq_s32(out[r][p].d, dot_four<kBits, kSteps>(codes[p] + 48, a[r]));
     }
   }
 }

@@ -253,8 +253,12 @@ constexpr int float_panels(int rows) {
 constexpr int quant_panels(int) {
   return 1;
 }
+constexpr int kChannelMaxRows = kQuantMaxRows;
+constexpr int channel_panels(int) {
+  return 1;
+}
 
-// ---- int8 products (see gemm_quant.h): out = start + sum over 4 * kSteps columns of code * a, exact ----
+// ---- int8 products (see gemm_quant.h): out += sum over 4 * kSteps columns of code * a, exact ----
 // Codes are taken as nibbles, 16 * high + low: a product is within 15 * 128, so the eight steps of a group of 32 add up in
 // int16 (15360), four outputs x four columns a time, before widening.
 typedef int16_t S8 __attribute__((vector_size(16)));
@@ -317,12 +321,11 @@ OCTAVO_INLINE void dot_four(const uint8_t* codes, const int8_t* const (&a)[R], I
 }
 
 template <int kBits, int kSteps, int R, int P>
-OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* const (&a)[R], const int32_t (&start)[R],
-                            I16x (&out)[R][P]) {
+OCTAVO_INLINE void dot_rows(const uint8_t* const (&codes)[P], const int8_t* const (&a)[R], I16x (&out)[R][P]) {
   for (int p = 0; p < P; ++p) {
     I4 sum[4][R];
     for (int q = 0; q < 4; ++q) dot_four<kBits, kSteps, R>(codes[p] + 16 * q, a, sum[q]);
-    for (int r = 0; r < R; ++r) out[r][p] = add(I16x{sum[0][r], sum[1][r], sum[2][r], sum[3][r]}, broadcast_i32(start[r]));
+    for (int r = 0; r < R; ++r) out[r][p] = add(out[r][p], I16x{sum[0][r], sum[1][r], sum[2][r], sum[3][r]});
   }
 }
 constexpr int kVectorRegisters = 4;  // F16x that the register file holds

@@ -14,8 +14,8 @@
 // Masks     less, less_equal, equal; select(m, yes, no); mask_bits has bit i set where lane i is true.
 // Lanes     reduce_add, reduce_max: halves 8, 4, 2, 1, so every ISA rounds alike; reduce_add_i32.
 // Fetch     prefetch(p) asks for p's line in the L1 cache, prefetch_l2(p) in L2; any address will do.
-// dot_rows  the int8 products of one group of columns, for gemm_quant.h.
-// Tiles     kFloatMaxRows, kQuantMaxRows, float_panels, quant_panels: the shapes that fit the registers.
+// dot_rows  adds the int8 products of a few columns to int32 sums, for gemm_quant.h and gemm_channel.h.
+// Tiles     kFloatMaxRows, kQuantMaxRows, kChannelMaxRows; float_panels, quant_panels, channel_panels: what fits the registers.
 #pragma once
 
 #define OCTAVO_INLINE inline __attribute__((always_inline))

@@ -132,14 +132,14 @@ int32_t block_columns(BlockFormat format) {
 
 CodeLayout layout_of(BlockFormat format) {
   switch (format) {
-    case BlockFormat::q8_0: return {8, 32, 128, true, false};
-    case BlockFormat::q4_0: return {4, 32, 8, true, false};
-    case BlockFormat::q4_1: return {4, 32, 0, true, true};
-    case BlockFormat::q5_0: return {8, 32, 16, true, false};
-    case BlockFormat::q5_1: return {8, 32, 0, true, true};
-    case BlockFormat::q4_k: return {4, 32, 0, false, true};
-    case BlockFormat::q5_k: return {8, 32, 0, false, true};
-    case BlockFormat::q6_k: return {8, 16, 32, false, false};
+    case BlockFormat::q8_0: return {WeightKind::q8, 32, 128, true, false};
+    case BlockFormat::q4_0: return {WeightKind::q4, 32, 8, true, false};
+    case BlockFormat::q4_1: return {WeightKind::q4, 32, 0, true, true};
+    case BlockFormat::q5_0: return {WeightKind::q8, 32, 16, true, false};
+    case BlockFormat::q5_1: return {WeightKind::q8, 32, 0, true, true};
+    case BlockFormat::q4_k: return {WeightKind::q4, 32, 0, false, true};
+    case BlockFormat::q5_k: return {WeightKind::q8, 32, 0, false, true};
+    case BlockFormat::q6_k: return {WeightKind::q8, 16, 32, false, false};
   }
   return {};
 }

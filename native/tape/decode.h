@@ -8,7 +8,7 @@
 namespace octavo {
 
 struct CodeLayout {
-  int32_t bits;         // 4 or 8: the storage of a code
+  WeightKind kind;      // q8, q4 or w8a8: the storage of a code
   int32_t group;        // columns per scale
   int32_t zero_point;
   bool scale_f16;       // all scales and mins are exact in float16

@@ -130,7 +130,7 @@ Part pack_values(const SourceRows& source, WeightKind kind, ThreadPool& pool, bo
 Part make_code_part(int32_t rows, int32_t cols, const CodeLayout& layout) {
   Part part;
   PackedMatrix& matrix = part.matrix;
-  matrix.kind = layout.bits == 4 ? WeightKind::q4 : WeightKind::q8;
+  matrix.kind = layout.kind;
   matrix.rows = rows;
   matrix.cols = cols;
   matrix.panels = panels_of(rows);
@@ -138,8 +138,8 @@ Part make_code_part(int32_t rows, int32_t cols, const CodeLayout& layout) {
   matrix.zero_point = layout.zero_point;
   matrix.scale_f16 = layout.scale_f16 ? 1 : 0;
   const size_t values = static_cast<size_t>(matrix.panels) * kPanel * cols;
-  const size_t scale_bytes = values / layout.group * (layout.scale_f16 ? 2 : 4);
-  part.data = Block(layout.bits == 4 ? values / 2 : values);
+  const size_t scale_bytes = static_cast<size_t>(matrix.panels) * kPanel * groups_of(matrix) * (layout.scale_f16 ? 2 : 4);
+  part.data = Block(layout.kind == WeightKind::q4 ? values / 2 : values);
   part.scales = Block(scale_bytes);
   matrix.data = part.data.as<void>();
   matrix.scales = part.scales.as<void>();
@@ -152,7 +152,7 @@ Part make_code_part(int32_t rows, int32_t cols, const CodeLayout& layout) {
 
 void store_code_row(const PackedMatrix& matrix, int32_t panel, int32_t lane, const uint8_t* codes) {
   const int64_t cols = matrix.cols;
-  if (matrix.kind == WeightKind::q8) {
+  if (matrix.kind != WeightKind::q4) {
     uint8_t* out = static_cast<uint8_t*>(const_cast<void*>(matrix.data)) + panel * cols * kPanel + lane * 4;
     for (int64_t c = 0; c < cols; c += 4) std::memcpy(out + c * kPanel, codes + c, 4);
     return;
@@ -168,7 +168,7 @@ void store_code_row(const PackedMatrix& matrix, int32_t panel, int32_t lane, con
 }
 
 bool store_scale_row(const PackedMatrix& matrix, const void* to, int32_t panel, int32_t lane, const float* values) {
-  const int64_t groups = matrix.cols / matrix.group;
+  const int64_t groups = groups_of(matrix);
   bool finite = true;
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t index = (panel * groups + g) * kPanel + lane;
@@ -203,21 +203,29 @@ bool round_row(WeightKind kind, int32_t cols, float* values) {
   return convert_row(values, cols, values, [](float value) { return value; });
 }
 
+// The codes that float values are rounded to.
+CodeLayout layout_of(const FloatStorage& storage, int32_t cols) {
+  switch (*storage.codes) {
+    case WeightKind::q4: return {WeightKind::q4, storage.group, 0, true, true};
+    case WeightKind::w8a8: return {WeightKind::w8a8, cols, 128, false, false};
+    default: return {WeightKind::q8, storage.group, 128, true, false};
+  }
+}
+
 // A part of codes made of float rows; read_row as for pack_values.
 template <class ReadRow>
-Part pack_rounded(const SourceRows& source, WeightKind kind, BlockFormat format, ThreadPool& pool, bool* finite,
-                  const ReadRow& read_row) {
-  const CodeLayout layout = layout_of(format);
+Part pack_rounded(const SourceRows& source, const FloatStorage& storage, ThreadPool& pool, bool* finite, const ReadRow& read_row) {
+  const CodeLayout layout = layout_of(storage, source.cols);
   Part part = make_code_part(source.rows, source.cols, layout);
   for_panels(part.matrix.panels, pool, finite, [&](int32_t first, int32_t last) {
-    std::vector<float> values(source.cols), scales(source.cols / layout.group), mins(source.cols / layout.group);
+    const int32_t groups = groups_of(part.matrix);
+    std::vector<float> values(source.cols), scales(groups), mins(groups);
     std::vector<uint8_t> codes(source.cols);
     bool good = true;
     for (int32_t row = first * kPanel; row < std::min(last * kPanel, source.rows); ++row) {
       read_row(source_row(source, row), values.data());
-      good &= round_row(kind, source.cols, values.data());
-      if (format == BlockFormat::q8_0) quantise_row_q8_0(values.data(), source.cols, codes.data(), scales.data());
-      else quantise_row_q4_1(values.data(), source.cols, codes.data(), scales.data(), mins.data());
+      good &= round_row(storage.kind, source.cols, values.data());
+      quantise_row(values.data(), source.cols, layout, codes.data(), scales.data(), mins.data());
       good &= store_row(part.matrix, row, codes.data(), scales.data(), mins.data());
     }
     return good;
@@ -227,7 +235,7 @@ Part pack_rounded(const SourceRows& source, WeightKind kind, BlockFormat format,
 
 template <class ReadRow>
 Part pack_rows(const SourceRows& source, const FloatStorage& storage, ThreadPool& pool, bool* finite, const ReadRow& read_row) {
-  if (storage.codes) return pack_rounded(source, storage.kind, *storage.codes, pool, finite, read_row);
+  if (storage.codes) return pack_rounded(source, storage, pool, finite, read_row);
   return pack_values(source, storage.kind, pool, finite, read_row);
 }
 
@@ -267,9 +275,10 @@ Part pack_blocks(const SourceRows& source, BlockFormat format, ThreadPool& pool,
 }
 
 Part pack_codes(const CodeRows& source, ThreadPool& pool, bool* finite) {
-  const CodeLayout layout{source.bits, source.group, source.zero_point, source.scale_f16, source.mins != nullptr};
+  const CodeLayout layout{source.bits == 4 ? WeightKind::q4 : WeightKind::q8, source.group, source.zero_point, source.scale_f16,
+                          source.mins != nullptr};
   Part part = make_code_part(source.rows, source.cols, layout);
-  const int64_t groups = source.cols / source.group;
+  const int64_t groups = groups_of(part.matrix);
   for_panels(part.matrix.panels, pool, finite, [&](int32_t first, int32_t last) {
     bool good = true;
     for (int32_t row = first * kPanel; row < std::min(last * kPanel, source.rows); ++row) {

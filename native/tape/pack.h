@@ -24,7 +24,8 @@ struct SourceRows {
   int32_t cols;
 };
 
-// Codes that something else has unpacked: codes [rows, cols], scales and mins float32 [rows, cols / group]; mins may be null.
+// Codes that something else has unpacked: codes [rows, cols], scales and mins float32 [rows, groups], where the last group of a
+// row may be shorter; mins may be null.
 struct CodeRows {
   const uint8_t* codes;
   const float* scales;
@@ -33,10 +34,12 @@ struct CodeRows {
   bool scale_f16;
 };
 
-// How float values are held: rounded to `kind`; then, if `codes` is set, as the codes of a block format, q8_0 or q4_1.
+// How float values are held: rounded to `kind`; then, if `codes` is set, as codes of that kind, q8 and q4 in groups of `group`
+// columns: q8 as q8_0 has them, q4 as q4_1, w8a8 with one float32 scale per output.
 struct FloatStorage {
   WeightKind kind;
-  std::optional<BlockFormat> codes;
+  std::optional<WeightKind> codes;
+  int32_t group;
 };
 
 // All of these set *finite to false when a weight (float kinds), scale or minimum is NaN or infinite.

@@ -32,6 +32,7 @@ const char* kind_name(WeightKind kind) {
     case WeightKind::bf16: return "bf16";
     case WeightKind::q8: return "q8";
     case WeightKind::q4: return "q4";
+    case WeightKind::w8a8: return "w8a8";
   }
   return "";
 }

@@ -52,21 +52,23 @@ View Program::embedding(std::shared_ptr<const Linear> table, float scale) {
   return out;
 }
 
-// The slot that holds x rounded to int8; rounds it now unless the slot still holds it (one norm feeds several products).
-int32_t Program::quantise(View x) {
+// The slot that holds x rounded to int8 in groups of `group` columns (0: whole rows); rounds it now unless the slot still holds it (one norm
+// feeds several products).
+int32_t Program::quantise(View x, int32_t group) {
   const RowKind kind = kind_of(x);
   int32_t id = 0;
   const int32_t count = static_cast<int32_t>(quant_slots_.size());
-  while (id < count && (quant_slots_[id].cols != x.cols || quant_slots_[id].kind != kind)) ++id;
+  const auto fits = [&](const QuantSlot& slot) { return slot.cols == x.cols && slot.kind == kind && slot.rows.group == group; };
+  while (id < count && !fits(quant_slots_[id])) ++id;
   if (id == count) {
     QuantSlot slot;
     slot.cols = x.cols;
     slot.kind = kind;
     const size_t values = static_cast<size_t>(max_rows(kind)) * x.cols;
     slot.codes = Block(values);
-    slot.scales = Block(values / kActGroup * sizeof(float));
-    slot.sums = Block(values / kSumGroup * sizeof(int32_t));
-    slot.rows = {slot.codes.as<int8_t>(), slot.scales.as<float>(), slot.sums.as<int32_t>(), x.cols};
+    slot.scales = Block(values / (group == 0 ? x.cols : kActGroup) * sizeof(float));
+    slot.sums = Block(values / (group == 0 ? x.cols : kSumGroup) * sizeof(int32_t));
+    slot.rows = {slot.codes.as<int8_t>(), slot.scales.as<float>(), slot.sums.as<int32_t>(), x.cols, group};
     quant_slots_.push_back(std::move(slot));
   }
   if (quant_slots_[id].holds == x) return id;
@@ -86,7 +88,7 @@ View Program::linear(View x, std::shared_ptr<const Linear> weight) {
   in.rows = kind_of(x);
   in.a = x;
   for (const Part& part : weight->parts)
-    if (part.is_quantised()) in.quant = quantise(x);
+    if (part.is_quantised()) in.quant = quantise(x, activation_group(part.matrix));
   in.out = new_view(weight->rows, in.rows);
   in.linear = std::move(weight);
   const View out = in.out;

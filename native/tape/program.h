@@ -121,7 +121,7 @@ class Program {
 
   View new_view(int32_t cols, RowKind kind);
   void emit(Instruction instruction);
-  int32_t quantise(View x);
+  int32_t quantise(View x, int32_t group);
   void fuse_residuals();
   void plan_buffers(View output);
   void cut_phases();

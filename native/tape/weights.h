@@ -17,7 +17,7 @@ struct Part {
   int32_t out_column = 0;   // first output column of this part in the whole weight
 
   size_t bytes() const { return data.bytes() + scales.bytes() + mins.bytes() + bias.bytes(); }
-  bool is_quantised() const { return matrix.kind == WeightKind::q8 || matrix.kind == WeightKind::q4; }
+  bool is_quantised() const { return has_codes(matrix.kind); }
 };
 
 // A linear weight [rows, cols]: the outputs of its parts one after the other.

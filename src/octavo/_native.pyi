@@ -68,6 +68,8 @@ class WeightKind(enum.Enum):
 
     q4 = 4
 
+    w8a8 = 5
+
 class FloatType(enum.Enum):
     f32 = 0
 
@@ -108,12 +110,12 @@ class Linear:
     @property
     def bytes(self) -> int: ...
 
-    def append_float(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, type: FloatType, kind: WeightKind, codes: BlockFormat | None = None) -> bool:
+    def append_float(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, type: FloatType, kind: WeightKind, codes: WeightKind | None = None, group: int = 32) -> bool:
         """
-        Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes of q8_0 or q4_1; False if a value is not finite.
+        Append rows of float32, float16 or bfloat16, rounded to kind and then, if given, to codes: q8 or q4 in groups of columns, or w8a8; False if a value is not finite.
         """
 
-    def append_blocks(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, format: BlockFormat, as_kind: WeightKind | None, codes: BlockFormat | None = None) -> bool:
+    def append_blocks(self, pool: ThreadPool, data: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], row_order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, cols: int, format: BlockFormat, as_kind: WeightKind | None, codes: WeightKind | None = None, group: int = 32) -> bool:
         """
         Append rows of GGUF blocks, kept to the bit, or widened to a float kind and held as append_float does; False if a scale is not finite.
         """

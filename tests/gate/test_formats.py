@@ -16,6 +16,8 @@ WEIGHTS: dict[str, dict[str, Any]] = {
     "q4_1 as stored": {},
     "int8": {"dtype": "float32", "quantization": "int8"},
     "int4": {"dtype": "float32", "quantization": "int4"},
+    "int4 in groups of 128": {"dtype": "float32", "quantization": "int4", "quantization_group_size": 128},
+    "w8a8": {"dtype": "float32", "quantization": "w8a8"},
     "bfloat16": {"dtype": "bfloat16"},
     "float32": {"dtype": "float32"},
 }

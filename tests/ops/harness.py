@@ -32,8 +32,15 @@ class FunctionModel:
         return self.function(ops)
 
 
-def cpu(isa: str = "auto", threads: int = 1, dtype: str = "auto", quantization: str = "auto", kv: KVCacheSpec = KV) -> Backend:
-    backend = make_backend("cpu", num_threads=threads, isa=isa, dtype=dtype, quantization=quantization)
+def cpu(
+    isa: str = "auto",
+    threads: int = 1,
+    dtype: str = "auto",
+    quantization: str = "auto",
+    kv: KVCacheSpec = KV,
+    group_size: int = 32,
+) -> Backend:
+    backend = make_backend("cpu", num_threads=threads, isa=isa, dtype=dtype, quantization=quantization, group_size=group_size)
     backend.allocate_kv_cache(kv)
     backend.parameters.load_rope(ROPE, MAX_POSITION)
     return backend

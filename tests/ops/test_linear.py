@@ -15,9 +15,9 @@ FORMATS_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
 FORMATS_256 = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")
 
 
-def rounded_activations(x: F32) -> F32:
-    """x as the int8 path sees it: per row and group of 32 columns, code * (max|x| / 127)."""
-    groups = x.reshape(len(x), -1, 32)
+def rounded_activations(x: F32, group: int = 32) -> F32:
+    """x as the int8 path sees it: per row and group of columns, code * (max|x| / 127)."""
+    groups = x.reshape(len(x), -1, group)
     scale = (np.abs(groups).max(axis=2, keepdims=True) / np.float32(127)).astype(np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
         codes = np.where(scale > 0, np.rint(groups / scale), 0)

@@ -8,25 +8,24 @@ import numpy as np
 import pytest
 
 from octavo.errors import LoadError
-from octavo.loader.formats import dequantise, floats, quantise_q4_1, quantise_q8_0
+from octavo.loader.formats import evaluate, floats, quantise
 from octavo.loader.stored import StoredTensor
 from octavo.ops.interface import F32
 from ops.harness import block_tensor, cpu, float_tensor, run, step
 
-TWINS = {"int8": ("q8_0", quantise_q8_0), "int4": ("q4_1", quantise_q4_1)}
+KINDS = ("int8", "int4", "w8a8")
 
 
-def held(tensor: StoredTensor, quantization: str, dtype: str = "float32", threads: int = 2) -> F32:
+def held(tensor: StoredTensor, quantization: str, dtype: str = "float32", threads: int = 2, group_size: int = 32) -> F32:
     """The values that the backend holds for a matrix, read back through the embedding op."""
     rows = tensor.shape[0]
-    backend = cpu(threads=threads, dtype=dtype, quantization=quantization)
+    backend = cpu(threads=threads, dtype=dtype, quantization=quantization, group_size=group_size)
     table = backend.parameters.load_linear([tensor], [None])
     return run(backend, lambda ops: ops.embedding(table), step([1] * rows, tables=np.zeros((rows, 1), np.int32)))
 
 
-def twin(values: F32, quantization: str) -> F32:
-    format, quantise = TWINS[quantization]
-    return dequantise(format, quantise(values), values.shape[1])
+def twin(values: F32, quantization: str, group_size: int = 32) -> F32:
+    return evaluate(quantise(values, quantization, values.shape[1] if quantization == "w8a8" else group_size))
 
 
 def awkward_values() -> F32:
@@ -43,7 +42,7 @@ def awkward_values() -> F32:
     return values
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("quantization", KINDS)
 @pytest.mark.parametrize("threads", [1, 3])
 def test_float_weights_are_rounded_as_the_numpy_twin_rounds_them(quantization: str, threads: int) -> None:
     values = awkward_values()
@@ -51,6 +50,15 @@ def test_float_weights_are_rounded_as_the_numpy_twin_rounds_them(quantization: s
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("group_size", [64, 128])
+@pytest.mark.parametrize("columns", [32, 96, 128, 160, 224, 576])
+def test_larger_groups_and_shorter_last_ones_are_those_of_the_twin(quantization: str, group_size: int, columns: int) -> None:
+    values = np.tile(awkward_values(), (1, 6))[:, :columns]
+    result = held(float_tensor(values), quantization, group_size=group_size)
+    assert np.array_equal(result, twin(values, quantization, group_size))
+
+
+@pytest.mark.parametrize("quantization", KINDS)
 @pytest.mark.parametrize("format", ["q8_0", "q4_0", "q4_1", "q5_1", "q2_k", "q4_k", "q6_k"])
 def test_blocks_are_widened_exactly_and_then_rounded(quantization: str, format: str) -> None:
     tensor = block_tensor(np.random.default_rng(2), format, 19, 256)
@@ -59,7 +67,7 @@ def test_blocks_are_widened_exactly_and_then_rounded(quantization: str, format: 
     assert np.array_equal(held(replace(tensor, row_order=order), quantization), twin(values[order], quantization))
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("quantization", KINDS)
 @pytest.mark.parametrize(("dtype", "format"), [("float16", "f16"), ("bfloat16", "bf16")])
 def test_an_explicit_dtype_rounds_before_the_codes_do(quantization: str, dtype: str, format: str) -> None:
     values = np.random.default_rng(4).standard_normal((20, 64)).astype(np.float32)
@@ -69,7 +77,7 @@ def test_an_explicit_dtype_rounds_before_the_codes_do(quantization: str, dtype: 
     assert np.array_equal(held(stored, quantization, "auto"), twin(rounded, quantization))
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("quantization", KINDS)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_refused_by_name(quantization: str, bad: float) -> None:
     values = np.ones((20, 64), np.float32)

@@ -10,7 +10,7 @@ import pytest
 
 from octavo.config.model import RopeConfig
 from octavo.errors import ConfigError, LoadError
-from octavo.loader.formats import dequantise, quantise_q8_0
+from octavo.loader.formats import evaluate, quantise
 from octavo.loader.stored import StoredTensor
 from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.activation import gelu_mul, silu_mul, softcap
@@ -63,7 +63,7 @@ def test_load_linear_rounds_to_the_stored_dtype(dtype: str, rounded: type) -> No
 def test_load_linear_quantises_float_parts_for_int8() -> None:
     values = random(4, 64)
     weight = load_linear([stored(values)], [None], dtype="auto", quantization="int8")
-    assert np.array_equal(weight.values, dequantise("q8_0", quantise_q8_0(values), 64))
+    assert np.array_equal(weight.values, evaluate(quantise(values, "int8", 32)))
     with pytest.raises(LoadError, match="file: w: int8 needs a multiple of 32 columns"):
         load_linear([stored(random(4, 40))], [None], dtype="auto", quantization="int8")
 
@@ -209,7 +209,7 @@ def test_copied_blocks_hold_every_layer_of_their_source() -> None:
 
 
 def test_equal_ropes_share_one_table() -> None:
-    ops = ReferenceOps("auto", "auto")
+    ops = ReferenceOps("auto", "auto", 32)
     first = ops.load_rope(RopeConfig(rotary_dim=8), 32)
     assert ops.load_rope(RopeConfig(rotary_dim=8), 32) is first
     assert ops.load_rope(RopeConfig(rotary_dim=8), 64) is not first
@@ -217,7 +217,7 @@ def test_equal_ropes_share_one_table() -> None:
 
 def test_split_gives_views() -> None:
     x = random(2, 6)
-    left, right = ReferenceOps("auto", "auto").split(x, [4, 2])
+    left, right = ReferenceOps("auto", "auto", 32).split(x, [4, 2])
     assert np.shares_memory(left, x)
     assert right.shape == (2, 2)
 

@@ -58,7 +58,7 @@ class Flag:
     help: str
     low: float | None
     high: float | None
-    choices: tuple[str, ...]
+    choices: tuple[str | int, ...]
     metavar: str | None
     aliases: tuple[str, ...]
 
@@ -74,7 +74,7 @@ class Flag:
     def range_text(self) -> str:
         """The allowed values in words, "" when anything goes."""
         if self.choices:
-            return ", ".join(self.choices)
+            return ", ".join(map(str, self.choices))
         if self.low is not None and self.high is not None:
             return f"{self.low:g} to {self.high:g}" if self.kind is float else f"{int(self.low)} to {int(self.high)}"
         return ""
@@ -92,7 +92,7 @@ class Flag:
             word = "a whole number" if self.kind is int else "a number"
             raise ConfigError(f"{name} is {value!r}; it must be {word}{self._limits()}", param=self.name) from None
         if self.choices and checked not in self.choices:
-            near = difflib.get_close_matches(str(checked), self.choices, n=1)
+            near = difflib.get_close_matches(str(checked), [str(choice) for choice in self.choices], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ConfigError(f"{name} is {value!r}; it must be one of {self.range_text}{hint}", param=self.name)
         if self.low is not None and self.high is not None and not self.low <= checked <= self.high:
@@ -142,7 +142,7 @@ class _CheckedType(_ParamType):
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         if self.flag.choices:
-            return "[" + "|".join(self.flag.choices) + "]"
+            return "[" + "|".join(map(str, self.flag.choices)) + "]"
         return self.flag.metavar or {int: "N", float: "X", str: "TEXT"}[self.flag.kind]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

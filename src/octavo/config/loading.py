@@ -26,10 +26,15 @@ class LoadingConfig:
     )
     quantization: str = option(
         "auto",
-        "int8 and int4 round float weights at load, in groups of 32; int4 keeps embedding and output head at int8. A file that "
-        "is quantised in another way is refused, unless --dtype float32 asks to quantise its values anew. auto and none never "
-        "quantise.",
-        choices=("auto", "int8", "int4", "none"),
+        "int8 and int4 round float weights at load, in groups of columns; w8a8 rounds them to int8 per output, and activations "
+        "per token. int4 and w8a8 keep embedding and output head as int8 groups. A file that is quantised in another way is "
+        "refused, unless --dtype float32 asks to quantise its values anew. auto and none never quantise.",
+        choices=("auto", "int8", "int4", "w8a8", "none"),
+    )
+    quantization_group_size: int = option(
+        32,
+        "Columns that share a scale in int8 and int4 weights rounded at load: fewer are more exact, more take less memory.",
+        choices=(32, 64, 128),
     )
     chat_template: str | None = option(
         None, "Jinja chat template, inline or a file, used instead of the model's own.", metavar="FILE"

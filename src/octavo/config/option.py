@@ -16,7 +16,7 @@ def option(
     *,
     low: float | None = None,
     high: float | None = None,
-    choices: tuple[str, ...] = (),
+    choices: tuple[str | int, ...] = (),
     metavar: str | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Any:

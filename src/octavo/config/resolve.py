@@ -113,6 +113,12 @@ def resolve(
         notices.append(
             f"--tenant-weights change nothing under --scheduler-policy {scheduler.scheduler_policy}, only under fair"
         )
+    loading = config.loading
+    if loading.quantization in ("auto", "none") and loading.quantization_group_size != 32:
+        notices.append(
+            f"--quantization-group-size {loading.quantization_group_size} changes nothing under --quantization "
+            f"{loading.quantization}, only under int4, int8 and w8a8"
+        )
     wanted_len = scheduler.max_model_len or model.max_position
     free_bytes = max(0, machine.available_bytes - weight_bytes)
     num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
@@ -164,7 +170,7 @@ def _check_value(name: str, value: object, default: object, metadata: Any, annot
         raise ConfigError(f"{flag} is {value!r}; it must be of type {kind}", param=name)
     choices = metadata.get("choices") or ()
     if choices and value not in choices:
-        raise ConfigError(f"{flag} is {value!r}; choose one of {', '.join(choices)}", param=name)
+        raise ConfigError(f"{flag} is {value!r}; choose one of {', '.join(map(str, choices))}", param=name)
     low, high = metadata.get("low"), metadata.get("high")
     if isinstance(value, (int, float)) and low is not None and not low <= value <= high:
         raise ConfigError(f"{flag} is {value}; it must be in {low}..{high}", param=name)
@@ -203,7 +209,7 @@ def _with_field(scheduler: SchedulerConfig, name: str, value: int) -> SchedulerC
 
 def _auto_kv_dtype(loading: LoadingConfig, model: ModelConfig) -> str:
     """float32 where weights and arithmetic are; else float16, whose rounding is far below that of int8 activations."""
-    if loading.quantization in ("int8", "int4"):
+    if loading.quantization not in ("auto", "none"):
         return "float16"
     held = model.dtype if loading.dtype == "auto" else loading.dtype
     return "float32" if held == "float32" else "float16"

@@ -24,6 +24,7 @@ class EngineArgs:
     load_format: str = "auto"
     dtype: str = "auto"
     quantization: str = "auto"
+    quantization_group_size: int = 32
     chat_template: str | None = None
     served_model_name: str | None = None
     block_size: int = 16

@@ -212,7 +212,8 @@ class Ops(ParameterOps, Protocol):
         """x [rows, in] times weight [out, in] transposed, plus bias -> [rows, out].
 
         Float weights: float32 sums in k order. Quantised weights: x is rounded to int8 per row and group of 32 columns,
-        products accumulate in int32, group scales are applied in k order.
+        products accumulate in int32, group scales are applied in k order. w8a8: x is rounded to int8 per row, one int32 sum
+        runs over all columns, and one float product with both scales ends it.
         """
         ...
 

@@ -13,13 +13,15 @@ BACKENDS = Registry(
 )
 
 
-def make_backend(device: str, *, num_threads: int, isa: str, dtype: str, quantization: str) -> Backend:
+def make_backend(device: str, *, num_threads: int, isa: str, dtype: str, quantization: str, group_size: int = 32) -> Backend:
     """The backend of a device, loaded when asked for.
 
     num_threads, isa       as in BackendConfig, resolved
-    dtype, quantization    as in LoadingConfig: what `load_linear` stores
+    dtype, quantization, group_size   as in LoadingConfig: what `load_linear` stores
 
     Raises: ConfigError for an unknown device, or settings that the device refuses.
     """
-    backend: Backend = BACKENDS.load(device)(num_threads=num_threads, isa=isa, dtype=dtype, quantization=quantization)
+    backend: Backend = BACKENDS.load(device)(
+        num_threads=num_threads, isa=isa, dtype=dtype, quantization=quantization, group_size=group_size
+    )
     return backend

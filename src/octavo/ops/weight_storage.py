@@ -1,65 +1,85 @@
-"""weight_storage: how a backend holds one matrix, by the rules of --dtype and --quantization.
+"""weight_storage: how a backend holds one matrix, by the rules of --dtype, --quantization and --quantization-group-size.
 
-    quantization   dtype auto                              dtype float32, bfloat16, float16
-    auto, none     as stored                               values rounded to dtype
-    int8           floats as q8_0                          values rounded to dtype, then q8_0
-    int4           floats as q4_1, embedding and head      values rounded to dtype, then q4_1; embedding and head q8_0
-                   as q8_0
+    quantization   dtype auto                             dtype float32, bfloat16, float16
+    auto, none     as stored                              values rounded to dtype
+    int8           floats as int8 groups                  values rounded to dtype, then to int8 groups
+    int4           floats as int4 groups, some as int8    values rounded to dtype, then to int4 groups, some to int8
+    w8a8           floats as w8a8, some as int8 groups    values rounded to dtype, then to w8a8, some to int8 groups
 
-With dtype auto, a matrix that is quantised in the file already stays as it is if its codes have the wanted width; another
-width is refused, since quantising twice costs accuracy that nobody asked to spend. An explicit dtype asks for it.
+With dtype auto, a matrix that is quantised in the file already stays as it is if its codes have the wanted width and no
+larger groups are asked for; anything else is refused, since quantising twice costs accuracy that nobody asked to spend. An explicit dtype asks for it.
 
-The embedding and the output head stay at 8 bits, as in GGUF's 4-bit mixes: an error there reaches the logits directly.
+The embedding and the output head are int8 groups in int4 and w8a8: an error there reaches the logits directly.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from octavo.errors import LoadError
 from octavo.loader.formats import BLOCK_FORMATS
 from octavo.loader.stored import StoredTensor
 
-GROUP = 32
+STEP = 32
+"""Columns of every matrix of codes are a multiple of this."""
+MAX_CHANNEL_COLUMNS = 65536
+"""of a w8a8 matrix: its int32 sums stay within half of their range."""
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-_CODE_BITS = {"int8": 8, "int4": 4}
-_CODES = {8: "q8_0", 4: "q4_1"}
-_EIGHT_BITS_AT_LEAST = ("model.embed_tokens.weight", "lm_head.weight")
+_QUANTIZATIONS = ("int8", "int4", "w8a8")
+_BLOCK_BITS = {"int8": 8, "int4": 4}
+_BLOCK_GROUP = 32
+"""The group size at which the file's own blocks, in groups of 16 or 32, are what was asked for."""
+_INT8_GROUPS = ("model.embed_tokens.weight", "lm_head.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """kind    "int8", "int4" or "w8a8"; loader/formats/quantise.py defines them
+    group   columns per scale; all of them for w8a8
+    """
+
+    kind: str
+    group: int
 
 
 @dataclass(frozen=True, slots=True)
 class WeightStorage:
     """float_type  "f32", "f16" or "bf16" that the values are rounded to first; None: blocks, kept to the bit
-    codes       "q8_0" or "q4_1" that they are then rounded to, in groups of 32; None: nothing further
+    codes       what they are then rounded to; None: nothing further
     """
 
     float_type: str | None
-    codes: str | None
+    codes: Codes | None
 
 
-def weight_storage(part: StoredTensor, dtype: str, quantization: str) -> WeightStorage:
-    """How to hold the matrix `part`; dtype and quantization as in LoadingConfig.
+def weight_storage(part: StoredTensor, dtype: str, quantization: str, group_size: int) -> WeightStorage:
+    """How to hold the matrix `part`; dtype, quantization and group_size as in LoadingConfig.
 
     Raises: LoadError naming file and tensor, and the way out, when the combination is impossible.
     """
     blocks = BLOCK_FORMATS.get(part.format)
     float_type = _DTYPES.get(dtype) or (None if blocks is not None else part.format)
-    bits = _CODE_BITS.get(quantization)
-    if bits is None:
+    if quantization not in _QUANTIZATIONS:
         return WeightStorage(float_type, None)
-    if part.name in _EIGHT_BITS_AT_LEAST:
-        bits = 8
+    kind = "int8" if part.name in _INT8_GROUPS or (os.environ.get("W8A8_DOWN") and "down_proj" in part.name) else quantization
     if float_type is None:
         assert blocks is not None
-        if blocks.bits == bits:
+        if blocks.bits == _BLOCK_BITS.get(kind) and group_size == _BLOCK_GROUP:
             return WeightStorage(None, None)
         raise LoadError(
             f"{part.source}: {part.name} is quantised in the file already, as {part.format}, and --quantization {quantization}"
             " would do it again; leave that out, or add --dtype float32 to quantise its values anew"
         )
-    if part.shape[1] % GROUP:
+    columns = part.shape[1]
+    if columns % STEP:
         raise LoadError(
-            f"{part.source}: {quantization} needs a multiple of {GROUP} columns, {part.name} has {part.shape[1]};"
+            f"{part.source}: {quantization} needs a multiple of {STEP} columns, {part.name} has {columns};"
             " use --quantization none"
         )
-    return WeightStorage(float_type, _CODES[bits])
+    if kind == "w8a8" and columns > MAX_CHANNEL_COLUMNS:
+        raise LoadError(
+            f"{part.source}: w8a8 sums at most {MAX_CHANNEL_COLUMNS} columns, {part.name} has {columns};"
+            " use --quantization int8"
+        )
+    return WeightStorage(float_type, Codes(kind, columns if kind == "w8a8" else group_size))

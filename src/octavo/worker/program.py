@@ -72,6 +72,7 @@ def load_program(config: EngineConfig, checkpoint: Checkpoint, num_blocks: int, 
         isa=config.backend.isa,
         dtype=config.loading.dtype,
         quantization=config.loading.quantization,
+        group_size=config.loading.quantization_group_size,
     )
     source = ParameterSource(checkpoint.tensors, backend.parameters, str(checkpoint.path))
     model = load_model(model_config, source, scheduler.max_model_len)

@@ -56,6 +56,12 @@ def test_the_default_budget_is_not_more_than_the_sequences_can_use() -> None:
     assert resolved(max_num_seqs=2).num_blocks == 2 * MODEL.max_position // 16
 
 
+def test_a_group_size_without_rounding_is_told_to_change_nothing() -> None:
+    (notice,) = resolved(quantization_group_size=64).notices
+    assert "--quantization-group-size 64 changes nothing under --quantization auto" in notice
+    assert not resolved(quantization_group_size=64, quantization="int4").notices
+
+
 def test_a_given_budget_is_taken() -> None:
     assert resolved(kv_cache_memory=0.5).num_blocks == 512
     assert resolved(num_gpu_blocks_override=7, max_model_len=100).num_blocks == 7

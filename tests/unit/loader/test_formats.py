@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
-from octavo.loader.formats import BLOCK_FORMATS, KNOWN_FORMATS, bytes_per_row, dequantise, floats, quantise_q8_0, unpack
+from octavo.loader.formats import BLOCK_FORMATS, KNOWN_FORMATS, bytes_per_row, dequantise, floats, unpack
 from octavo.loader.stored import StoredTensor, check_finite
 
 ROWS, COLUMNS = 7, 768
@@ -75,23 +75,6 @@ def test_scale_dtype_f16_means_scales_survive_float16(format: str) -> None:
     blocks = unpack(format, random_rows(format, 5), COLUMNS)
     if blocks.scale_dtype == "f16":
         assert np.array_equal(blocks.scales.astype(np.float16).astype(np.float32), blocks.scales)
-
-
-def test_quantise_q8_0_gives_the_bytes_of_the_gguf_package() -> None:
-    rng = np.random.default_rng(1)
-    values = (rng.standard_normal((5, 96)) * 10.0 ** rng.integers(-6, 4, (5, 1))).astype(np.float32)
-    values[1, :32] = 0.0
-    values[2, :4] = [127.0, 0.5, -0.5, 2.5]
-    values[2, 4:32] = 0.0
-    assert np.array_equal(quantise_q8_0(values), gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0))
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
-def test_quantise_q8_0_refuses_values_it_cannot_hold(bad: float) -> None:
-    values = np.zeros((1, 32), dtype=np.float32)
-    values[0, 3] = bad
-    with pytest.raises(LoadError, match="cannot hold"):
-        quantise_q8_0(values)
 
 
 def test_columns_that_are_no_whole_blocks_are_refused() -> None:

@@ -8,9 +8,16 @@ import pytest
 from octavo.errors import LoadError
 from octavo.loader.formats import KNOWN_FORMATS
 from octavo.loader.stored import StoredTensor
-from octavo.ops.weight_storage import WeightStorage, weight_storage
+from octavo.ops.weight_storage import Codes, WeightStorage
+from octavo.ops.weight_storage import weight_storage as storage_by_rule
 
+INT8, INT4 = Codes("int8", 32), Codes("int4", 32)
+QUERY = "model.layers.3.self_attn.q_proj.weight"
 LAYER, HEAD, EMBEDDING = "model.layers.3.mlp.down_proj.weight", "lm_head.weight", "model.embed_tokens.weight"
+
+
+def weight_storage(part: StoredTensor, dtype: str, quantization: str, group_size: int = 32) -> WeightStorage:
+    return storage_by_rule(part, dtype, quantization, group_size)
 
 
 def tensor(format: str, name: str = LAYER, columns: int = 256) -> StoredTensor:
@@ -28,15 +35,15 @@ def test_auto_and_none_keep_what_the_file_has_unless_a_dtype_is_given(format: st
 
 @pytest.mark.parametrize("dtype", ["auto", "float32"])
 def test_floats_are_quantised_and_int4_spares_embedding_and_head(dtype: str) -> None:
-    assert weight_storage(tensor("f32"), dtype, "int8") == WeightStorage("f32", "q8_0")
-    assert weight_storage(tensor("f32"), dtype, "int4") == WeightStorage("f32", "q4_1")
+    assert weight_storage(tensor("f32"), dtype, "int8") == WeightStorage("f32", INT8)
+    assert weight_storage(tensor("f32"), dtype, "int4") == WeightStorage("f32", INT4)
     for name in (HEAD, EMBEDDING):
-        assert weight_storage(tensor("f32", name), dtype, "int4") == WeightStorage("f32", "q8_0")
+        assert weight_storage(tensor("f32", name), dtype, "int4") == WeightStorage("f32", INT8)
 
 
 def test_an_explicit_dtype_quantises_blocks_anew() -> None:
-    assert weight_storage(tensor("q6_k"), "float32", "int4") == WeightStorage("f32", "q4_1")
-    assert weight_storage(tensor("q4_0"), "float16", "int8") == WeightStorage("f16", "q8_0")
+    assert weight_storage(tensor("q6_k"), "float32", "int4") == WeightStorage("f32", INT4)
+    assert weight_storage(tensor("q4_0"), "float16", "int8") == WeightStorage("f16", INT8)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,7 @@ def test_blocks_that_have_the_width_already_are_kept(format: str, name: str, qua
     assert weight_storage(tensor(format, name), "auto", quantization) == WeightStorage(None, None)
 
 
-@pytest.mark.parametrize(("format", "quantization"), [("q4_1", "int8"), ("q8_0", "int4")])
+@pytest.mark.parametrize(("format", "quantization"), [("q4_1", "int8"), ("q8_0", "int4"), ("q8_0", "w8a8")])
 def test_blocks_of_another_width_are_refused_with_the_way_out(format: str, quantization: str) -> None:
     with pytest.raises(
         LoadError, match=f"model.file: .*down_proj.* {format}, and --quantization {quantization}.*--dtype float32"
@@ -55,7 +62,30 @@ def test_blocks_of_another_width_are_refused_with_the_way_out(format: str, quant
         weight_storage(tensor(format), "auto", quantization)
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("quantization", ["int8", "int4", "w8a8"])
 def test_columns_that_fill_no_group_are_refused_by_name(quantization: str) -> None:
     with pytest.raises(LoadError, match=f"model.file: {quantization} needs a multiple of 32 columns, .*down_proj.* has 40"):
         weight_storage(tensor("f32", columns=40), "auto", quantization)
+
+
+def test_groups_have_the_size_asked_for() -> None:
+    assert weight_storage(tensor("f32"), "auto", "int4", 128) == WeightStorage("f32", Codes("int4", 128))
+    assert weight_storage(tensor("f32", EMBEDDING), "auto", "int4", 128) == WeightStorage("f32", Codes("int8", 128))
+
+
+def test_blocks_are_no_larger_groups() -> None:
+    with pytest.raises(LoadError, match="q8_0, and --quantization int8 would do it again"):
+        weight_storage(tensor("q8_0"), "auto", "int8", 64)
+
+
+def test_w8a8_has_one_scale_per_output_but_spares_embedding_and_head() -> None:
+    assert weight_storage(tensor("bf16", QUERY), "auto", "w8a8") == WeightStorage("bf16", Codes("w8a8", 256))
+    for name in (HEAD, EMBEDDING):
+        assert weight_storage(tensor("f32", name), "auto", "w8a8") == WeightStorage("f32", INT8)
+        assert weight_storage(tensor("q8_0", name), "auto", "w8a8") == WeightStorage(None, None)
+
+
+def test_w8a8_refuses_more_columns_than_its_sums_can_hold() -> None:
+    assert weight_storage(tensor("f32", QUERY, columns=65536), "auto", "w8a8").codes == Codes("w8a8", 65536)
+    with pytest.raises(LoadError, match="model.file: w8a8 sums at most 65536 columns, .*q_proj.* has 65568; .*int8"):
+        weight_storage(tensor("f32", QUERY, columns=65568), "auto", "w8a8")

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from octavo.errors import LoadError
 from octavo.loader.formats import blocks_32, floats, k_quants
 from octavo.loader.formats.block_format import BlockFormat, QuantBlocks
-from octavo.loader.formats.blocks_32 import quantise_q8_0
-from octavo.loader.formats.quantise_q4_1 import quantise_q4_1
+from octavo.loader.formats.quantise import quantise
 
 __all__ = [
     "BLOCK_FORMATS",
@@ -20,9 +19,9 @@ __all__ = [
     "QuantBlocks",
     "bytes_per_row",
     "dequantise",
+    "evaluate",
     "first_non_finite",
-    "quantise_q4_1",
-    "quantise_q8_0",
+    "quantise",
     "unpack",
 ]
 
@@ -60,7 +59,7 @@ def dequantise(format: str, data: U8, columns: int) -> F32:
     step = max(1, _SLAB_VALUES // max(1, columns))
     with np.errstate(invalid="ignore", over="ignore"):  # damaged scales give NaN or infinity here; check_finite refuses them
         for first in range(0, rows, step):
-            _evaluate(unpack(format, data[first : first + step], columns), values[first : first + step])
+            values[first : first + step] = evaluate(unpack(format, data[first : first + step], columns))
     return values
 
 
@@ -87,16 +86,16 @@ def first_non_finite(format: str, data: U8, columns: int) -> tuple[int, int] | N
     return None
 
 
-def _evaluate(blocks: QuantBlocks, out: F32) -> None:
-    """scale * (code - zero_point) + minimum into out [rows, columns], one rounding per operation."""
-    rows, groups = blocks.scales.shape
-    values = out.reshape(rows, groups, blocks.group)  # out is contiguous: a view
-    values[...] = blocks.codes.reshape(rows, groups, blocks.group)
+def evaluate(blocks: QuantBlocks) -> F32:
+    """scale * (code - zero_point) + minimum, float32 [rows, columns], one rounding per operation."""
+    columns = blocks.codes.shape[1]
+    values = blocks.codes.astype(np.float32)
     if blocks.zero_point:
         values -= np.float32(blocks.zero_point)
-    values *= blocks.scales[..., None]
+    values *= np.repeat(blocks.scales, blocks.group, axis=1)[:, :columns]
     if blocks.minimums is not None:
-        values += blocks.minimums[..., None]
+        values += np.repeat(blocks.minimums, blocks.group, axis=1)[:, :columns]
+    return values
 
 
 def _block_format(format: str) -> BlockFormat:

@@ -19,16 +19,16 @@ class QuantBlocks:
 
     codes        uint8 [rows, columns], one code per value, not packed
     bits         4 or 8: the smallest storage that holds the codes
-    group        columns that share one scale: 16 or 32
+    group        columns that share one scale; the last group of a row may be shorter
     zero_point   integer subtracted from every code
-    scales       float32 [rows, columns / group]
-    minimums     float32 [rows, columns / group], or None when the format has none
+    scales       float32 [rows, groups]
+    minimums     float32 [rows, groups], or None when the format has none
     scale_dtype  "f16" if every scale and minimum is exactly a float16 value, else "f32"
     """
 
     codes: U8
     bits: Literal[4, 8]
-    group: Literal[16, 32]
+    group: int
     zero_point: int
     scales: F32
     minimums: F32 | None

@@ -11,9 +11,7 @@ Source: ggml-quants.c of llama.cpp, as restated by the `gguf` package.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from octavo.errors import LoadError
 from octavo.loader.formats.block_format import F32, U8, BlockFormat, half, rows_of
 
 BLOCK = 32
@@ -61,30 +59,3 @@ FORMATS: dict[str, BlockFormat] = {
     "q5_0": BlockFormat(BLOCK, 22, 8, 32, 16, (0,), "f16", _split_q5_0),
     "q5_1": BlockFormat(BLOCK, 24, 8, 32, 0, (0, 2), "f16", _split_q5_1),
 }
-
-
-def quantise_q8_0(values: NDArray[np.float32]) -> U8:
-    """Round float32 [rows, columns] to q8_0 rows, uint8 [rows, columns / 32 * 34]; bytes equal the `gguf` package's.
-
-    Raises: LoadError if columns is no multiple of 32, or if a scale is not finite in float16 (a NaN, an infinity or a
-    magnitude above 8.3 million among the values).
-    """
-    rows, columns = values.shape
-    if columns % BLOCK:
-        raise LoadError(f"q8_0 needs rows of a multiple of {BLOCK} values; this matrix has {columns} columns")
-    groups = values.astype(np.float32, copy=False).reshape(rows, columns // BLOCK, BLOCK)
-    scales = np.abs(groups).max(axis=-1, keepdims=True) / np.float32(127)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        inverse = np.where(scales == 0, np.float32(0), np.float32(1) / scales)
-        stored_scales = scales.astype(np.dtype("<f2"))
-    if not np.isfinite(stored_scales).all():
-        raise LoadError("q8_0 cannot hold these weights: they contain NaN, infinity or values above 8.3 million")
-    scaled = groups * inverse
-    magnitude = np.abs(scaled)
-    # Halves round away from zero, as roundf does; np.rint would round them to even.
-    whole = np.floor(magnitude)
-    whole += np.floor(2 * (magnitude - whole))
-    out = np.empty((rows, columns // BLOCK, 34), dtype=np.uint8)
-    out[..., :2] = stored_scales.view(np.uint8)
-    out[..., 2:] = np.copysign(whole, scaled).astype(np.int8).view(np.uint8)
-    return out.reshape(rows, -1)

@@ -42,13 +42,15 @@ class CpuBackend:
     Raises: ConfigError naming isa when this CPU lacks the variant.
     """
 
-    def __init__(self, num_threads: int, isa: str = "auto", dtype: str = "auto", quantization: str = "auto") -> None:
+    def __init__(
+        self, num_threads: int, isa: str = "auto", dtype: str = "auto", quantization: str = "auto", group_size: int = 32
+    ) -> None:
         usable = _native.usable_isas()
         if isa != "auto" and isa not in usable:
             raise ConfigError(f"isa {isa} cannot run on this CPU; usable here: {', '.join(usable)}", param="isa")
         self._isa = usable[0] if isa == "auto" else isa
         self._pool = _native.ThreadPool(num_threads)
-        self._parameters = CpuParameters(Packer(self._pool, dtype, quantization))
+        self._parameters = CpuParameters(Packer(self._pool, dtype, quantization, group_size))
         self._sampler = _native.Sampler.create(self._pool, self._isa)
         self._cache: _native.KvCache | None = None
         self._swap: _native.SwapSpace | None = None

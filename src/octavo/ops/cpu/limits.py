@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from octavo import _native
 
-_QUANTISED = (" q8 ", " q4 ")
+_QUANTISED = (" q8 ", " q4 ", " w8a8 ")
 
 
 @dataclass(frozen=True, slots=True)

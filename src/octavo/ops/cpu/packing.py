@@ -4,7 +4,7 @@ How each storage format is held with dtype auto:
   f32, f16, bf16                    as they are (a narrower float is widened while it is multiplied)
   q8_0, q5_0, q5_1, q5_k, q6_k      8-bit codes with the format's own scales, without loss
   q4_0, q4_1, q4_k, q2_k, q3_k      4-bit codes with the format's own scales, without loss
-An explicit dtype widens or rounds everything to that type, and int8 or int4 rounds those values to q8_0 or q4_1
+An explicit dtype widens or rounds everything to that type, and a quantization rounds those values to codes
 (ops/weight_storage.py has the rules). All of it reads the memory map directly and in parallel; only q2_k and q3_k go through
 numpy.
 """
@@ -23,6 +23,7 @@ from octavo.ops.weight_storage import weight_storage
 
 _FLOAT_TYPES = {"f32": _native.FloatType.f32, "f16": _native.FloatType.f16, "bf16": _native.FloatType.bf16}
 _FLOAT_KINDS = {"f32": _native.WeightKind.f32, "f16": _native.WeightKind.f16, "bf16": _native.WeightKind.bf16}
+_CODE_KINDS = {"int8": _native.WeightKind.q8, "int4": _native.WeightKind.q4, "w8a8": _native.WeightKind.w8a8}
 _NATIVE_BLOCKS = {
     "q8_0": _native.BlockFormat.q8_0,
     "q4_0": _native.BlockFormat.q4_0,
@@ -38,13 +39,14 @@ _NATIVE_BLOCKS = {
 class Packer:
     """Packs matrices on a thread pool.
 
-    dtype, quantization   as in LoadingConfig
+    dtype, quantization, group_size   as in LoadingConfig
     """
 
-    def __init__(self, pool: _native.ThreadPool, dtype: str, quantization: str) -> None:
+    def __init__(self, pool: _native.ThreadPool, dtype: str, quantization: str, group_size: int) -> None:
         self._pool = pool
         self._dtype = dtype
         self._quantization = quantization
+        self._group_size = group_size
 
     def pack(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
         """One native weight of the parts [out_i, in], one under the other.
@@ -63,19 +65,20 @@ class Packer:
 
     def _append(self, weight: _native.Linear, part: StoredTensor) -> bool:
         columns, data, row_order = part.shape[1], part.data, part.row_order
-        storage = weight_storage(part, self._dtype, self._quantization)
+        storage = weight_storage(part, self._dtype, self._quantization, self._group_size)
         kind = None if storage.float_type is None else _FLOAT_KINDS[storage.float_type]
-        codes = None if storage.codes is None else _NATIVE_BLOCKS[storage.codes]
+        codes = None if storage.codes is None else _CODE_KINDS[storage.codes.kind]
+        group = self._group_size
         float_type = _FLOAT_TYPES.get(part.format)
         if float_type is not None:
             assert kind is not None
-            return weight.append_float(self._pool, data, row_order, columns, float_type, kind, codes)
+            return weight.append_float(self._pool, data, row_order, columns, float_type, kind, codes, group)
         native = _NATIVE_BLOCKS.get(part.format)
         if native is not None:
-            return weight.append_blocks(self._pool, data, row_order, columns, native, kind, codes)
+            return weight.append_blocks(self._pool, data, row_order, columns, native, kind, codes, group)
         if kind is not None:
             values = part.to_float32().view(np.uint8)
-            return weight.append_float(self._pool, values, None, columns, _FLOAT_TYPES["f32"], kind, codes)
+            return weight.append_float(self._pool, values, None, columns, _FLOAT_TYPES["f32"], kind, codes, group)
         return self._append_rare_blocks(weight, part)
 
     def _append_rare_blocks(self, weight: _native.Linear, part: StoredTensor) -> bool:

@@ -44,10 +44,12 @@ class ReferenceBackend:
     Raises: ConfigError when a kernel variant (isa) is asked for; there are none here.
     """
 
-    def __init__(self, num_threads: int = 1, isa: str = "auto", dtype: str = "auto", quantization: str = "auto") -> None:
+    def __init__(
+        self, num_threads: int = 1, isa: str = "auto", dtype: str = "auto", quantization: str = "auto", group_size: int = 32
+    ) -> None:
         if isa != "auto":
             raise ConfigError(f"device reference has no kernel variants; isa is {isa!r}, leave it at auto", param="isa")
-        self._ops = ReferenceOps(dtype, quantization)
+        self._ops = ReferenceOps(dtype, quantization, group_size)
         self._swap: SwapSpace | None = None
 
     @property

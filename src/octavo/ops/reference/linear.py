@@ -9,12 +9,10 @@ import ml_dtypes
 import numpy as np
 
 from octavo.errors import LoadError
-from octavo.loader.formats import dequantise, quantise_q4_1, quantise_q8_0
+from octavo.loader.formats import evaluate, quantise
 from octavo.loader.stored import StoredTensor, check_finite
 from octavo.ops.interface import F32, I32
-from octavo.ops.weight_storage import weight_storage
-
-_QUANTISE = {"q8_0": quantise_q8_0, "q4_1": quantise_q4_1}
+from octavo.ops.weight_storage import WeightStorage, weight_storage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,13 +24,18 @@ class DenseWeight:
 
 
 def load_linear(
-    parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None], *, dtype: str, quantization: str
+    parts: Sequence[StoredTensor],
+    biases: Sequence[StoredTensor | None],
+    *,
+    dtype: str,
+    quantization: str,
+    group_size: int = 32,
 ) -> DenseWeight:
-    """Parts one under the other, exactly dequantised, then rounded to what dtype and quantization store (weight_storage.py).
+    """Parts one under the other, exactly dequantised, then rounded to what weight_storage.py says.
 
     Raises: LoadError naming file and tensor for a NaN or infinity, or when quantization is impossible.
     """
-    values = np.concatenate([_stored_values(part, dtype, quantization) for part in parts])
+    values = np.concatenate([_stored_values(part, weight_storage(part, dtype, quantization, group_size)) for part in parts])
     if all(bias is None for bias in biases):
         return DenseWeight(values, None)
     pieces = [
@@ -49,14 +52,13 @@ def load_vector(tensor: StoredTensor, offset: float = 0.0) -> F32:
     return values
 
 
-def _stored_values(part: StoredTensor, dtype: str, quantization: str) -> F32:
+def _stored_values(part: StoredTensor, storage: WeightStorage) -> F32:
     check_finite(part)
-    storage = weight_storage(part, dtype, quantization)
     values = _rounded_to(part, storage.float_type)
     if storage.codes is None:
         return values
     try:
-        return dequantise(storage.codes, _QUANTISE[storage.codes](values), part.shape[1])
+        return evaluate(quantise(values, storage.codes.kind, storage.codes.group))
     except LoadError as error:
         raise LoadError(f"{part.source}: {error.message}") from None
 

@@ -21,18 +21,19 @@ RopeTable = tuple[F32, F32]
 class ReferenceOps:
     """Operations that compute at once. Tensors are float32 arrays; `inputs` holds the step they work on.
 
-    dtype, quantization  what float weights are rounded to when loaded, as in LoadingConfig
+    dtype, quantization, group_size  what float weights are rounded to when loaded, as in LoadingConfig
     """
 
-    def __init__(self, dtype: str, quantization: str) -> None:
+    def __init__(self, dtype: str, quantization: str, group_size: int) -> None:
         self.dtype = dtype
         self.quantization = quantization
+        self.group_size = group_size
         self.cache: KVCache | None = None
         self.inputs: StepInputs | None = None
         self._tables: dict[tuple[RopeConfig, int], RopeTable] = {}
 
     def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> DenseWeight:
-        return linear.load_linear(parts, biases, dtype=self.dtype, quantization=self.quantization)
+        return linear.load_linear(parts, biases, dtype=self.dtype, quantization=self.quantization, group_size=self.group_size)
 
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> F32:
         return linear.load_vector(tensor, offset)
