@@ -27,8 +27,9 @@ class LoadingConfig:
     quantization: str = option(
         "auto",
         "int8 and int4 round float weights at load, in groups of columns; w8a8 rounds them to int8 per output, and activations "
-        "per token. int4 and w8a8 keep embedding and output head as int8 groups. A file that is quantised in another way is "
-        "refused, unless --dtype float32 asks to quantise its values anew. auto and none never quantise.",
+        "per token. int4 keeps embedding and output head as int8 groups, w8a8 also the q, k, v and down projections. A file "
+        "that is quantised in another way is refused, unless --dtype float32 asks to quantise its values anew. auto and none "
+        "never quantise.",
         choices=("auto", "int8", "int4", "w8a8", "none"),
     )
     quantization_group_size: int = option(

@@ -7,14 +7,17 @@
     w8a8           floats as w8a8, some as int8 groups    values rounded to dtype, then to w8a8, some to int8 groups
 
 With dtype auto, a matrix that is quantised in the file already stays as it is if its codes have the wanted width and no
-larger groups are asked for; anything else is refused, since quantising twice costs accuracy that nobody asked to spend. An explicit dtype asks for it.
+larger groups are asked for; anything else is refused, since quantising twice costs accuracy that nobody asked to spend. An
+explicit dtype asks for it.
 
-The embedding and the output head are int8 groups in int4 and w8a8: an error there reaches the logits directly.
+Some matrices are int8 groups instead:
+- in int4 and w8a8 the embedding and the output head: an error there reaches the logits directly;
+- in w8a8 down_proj, whose gated inputs have a few very large columns that leave no steps for the others of the row, and
+  q_proj, k_proj, v_proj, whose errors attention takes the exponential of. docs/accuracy.md has the figures.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from octavo.errors import LoadError
@@ -30,7 +33,18 @@ _QUANTIZATIONS = ("int8", "int4", "w8a8")
 _BLOCK_BITS = {"int8": 8, "int4": 4}
 _BLOCK_GROUP = 32
 """The group size at which the file's own blocks, in groups of 16 or 32, are what was asked for."""
-_INT8_GROUPS = ("model.embed_tokens.weight", "lm_head.weight")
+_INT8_GROUPS = {
+    "int4": ("embed_tokens.weight", "lm_head.weight"),
+    "w8a8": (
+        "embed_tokens.weight",
+        "lm_head.weight",
+        "down_proj.weight",
+        "q_proj.weight",
+        "k_proj.weight",
+        "v_proj.weight",
+    ),
+}
+"""Ends of the names of matrices that these quantizations hold as int8 groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +76,7 @@ def weight_storage(part: StoredTensor, dtype: str, quantization: str, group_size
     float_type = _DTYPES.get(dtype) or (None if blocks is not None else part.format)
     if quantization not in _QUANTIZATIONS:
         return WeightStorage(float_type, None)
-    kind = "int8" if part.name in _INT8_GROUPS or (os.environ.get("W8A8_DOWN") and "down_proj" in part.name) else quantization
+    kind = "int8" if part.name.endswith(_INT8_GROUPS.get(quantization, ())) else quantization
     if float_type is None:
         assert blocks is not None
         if blocks.bits == _BLOCK_BITS.get(kind) and group_size == _BLOCK_GROUP:

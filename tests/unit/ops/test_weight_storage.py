@@ -12,7 +12,8 @@ from octavo.ops.weight_storage import Codes, WeightStorage
 from octavo.ops.weight_storage import weight_storage as storage_by_rule
 
 INT8, INT4 = Codes("int8", 32), Codes("int4", 32)
-QUERY = "model.layers.3.self_attn.q_proj.weight"
+QUERY, OUTPUT = "model.layers.3.self_attn.q_proj.weight", "model.layers.3.self_attn.o_proj.weight"
+UP = "model.layers.3.mlp.up_proj.weight"
 LAYER, HEAD, EMBEDDING = "model.layers.3.mlp.down_proj.weight", "lm_head.weight", "model.embed_tokens.weight"
 
 
@@ -54,7 +55,7 @@ def test_blocks_that_have_the_width_already_are_kept(format: str, name: str, qua
     assert weight_storage(tensor(format, name), "auto", quantization) == WeightStorage(None, None)
 
 
-@pytest.mark.parametrize(("format", "quantization"), [("q4_1", "int8"), ("q8_0", "int4"), ("q8_0", "w8a8")])
+@pytest.mark.parametrize(("format", "quantization"), [("q4_1", "int8"), ("q8_0", "int4"), ("q4_1", "w8a8")])
 def test_blocks_of_another_width_are_refused_with_the_way_out(format: str, quantization: str) -> None:
     with pytest.raises(
         LoadError, match=f"model.file: .*down_proj.* {format}, and --quantization {quantization}.*--dtype float32"
@@ -78,14 +79,17 @@ def test_blocks_are_no_larger_groups() -> None:
         weight_storage(tensor("q8_0"), "auto", "int8", 64)
 
 
-def test_w8a8_has_one_scale_per_output_but_spares_embedding_and_head() -> None:
-    assert weight_storage(tensor("bf16", QUERY), "auto", "w8a8") == WeightStorage("bf16", Codes("w8a8", 256))
-    for name in (HEAD, EMBEDDING):
+def test_w8a8_has_one_scale_per_output_but_spares_what_it_would_hurt() -> None:
+    for name in (OUTPUT, UP):
+        assert weight_storage(tensor("bf16", name), "auto", "w8a8") == WeightStorage("bf16", Codes("w8a8", 256))
+        with pytest.raises(LoadError, match="quantised in the file already, as q8_0, and --quantization w8a8"):
+            weight_storage(tensor("q8_0", name), "auto", "w8a8")
+    for name in (HEAD, EMBEDDING, LAYER, QUERY, QUERY.replace("q_proj", "v_proj")):
         assert weight_storage(tensor("f32", name), "auto", "w8a8") == WeightStorage("f32", INT8)
         assert weight_storage(tensor("q8_0", name), "auto", "w8a8") == WeightStorage(None, None)
 
 
 def test_w8a8_refuses_more_columns_than_its_sums_can_hold() -> None:
-    assert weight_storage(tensor("f32", QUERY, columns=65536), "auto", "w8a8").codes == Codes("w8a8", 65536)
-    with pytest.raises(LoadError, match="model.file: w8a8 sums at most 65536 columns, .*q_proj.* has 65568; .*int8"):
-        weight_storage(tensor("f32", QUERY, columns=65568), "auto", "w8a8")
+    assert weight_storage(tensor("f32", OUTPUT, columns=65536), "auto", "w8a8").codes == Codes("w8a8", 65536)
+    with pytest.raises(LoadError, match="model.file: w8a8 sums at most 65536 columns, .*o_proj.* has 65568; .*int8"):
+        weight_storage(tensor("f32", OUTPUT, columns=65568), "auto", "w8a8")
