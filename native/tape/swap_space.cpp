@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 namespace octavo {
 namespace {
@@ -56,12 +57,34 @@ void SwapSpace::move_all(KvCache& cache, const BlockMove* moves, size_t count, i
   });
 }
 
+void SwapSpace::shift(const KvCache& cache, const SlotMove* moves, size_t count, int32_t* errors) const {
+  const size_t bytes = cache.all_layers_bytes();
+  std::vector<uint8_t> buffer(descriptor_ < 0 ? 0 : bytes);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t source = static_cast<size_t>(moves[i].source) * bytes, target = static_cast<size_t>(moves[i].target) * bytes;
+    if (descriptor_ < 0) {
+      std::memcpy(memory_.data() + target, memory_.data() + source, bytes);
+      errors[i] = 0;
+      continue;
+    }
+    iovec piece{buffer.data(), bytes};
+    errors[i] = transfer(preadv, descriptor_, &piece, 1, static_cast<off_t>(file_offset_ + source));
+    piece = {buffer.data(), bytes};
+    if (errors[i] == 0) errors[i] = transfer(pwritev, descriptor_, &piece, 1, static_cast<off_t>(file_offset_ + target));
+  }
+}
+
+void SwapSpace::resize(size_t bytes) {
+  if (descriptor_ < 0) memory_.resize(bytes);
+  bytes_ = bytes;
+}
+
 int32_t SwapSpace::move(KvCache& cache, BlockMove move, Direction direction) const {
   const size_t start = static_cast<size_t>(move.slot) * cache.all_layers_bytes();
   const size_t bytes = cache.block_bytes();
   const int32_t num_pieces = cache.num_pieces();
   if (descriptor_ < 0) {
-    uint8_t* slot = memory_.as<uint8_t>() + start;
+    uint8_t* slot = memory_.data() + start;
     for (int32_t i = 0; i < num_pieces; ++i, slot += bytes) {
       uint8_t* piece = cache.piece(move.block, i);
       if (direction == Direction::out) {

@@ -26,7 +26,7 @@ from octavo.scheduler.relayout import plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult, SwapReport
+from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
 
 MAX_FAILED_STEPS = 32
 """After this many steps in a row in which every sequence failed, the device itself is taken to be broken. So many that a client
@@ -40,7 +40,7 @@ class Worker(Protocol):
 
     def execute(self, plan: StepPlan) -> StepResult: ...
 
-    def reconfigure(self, relayout: Relayout) -> None: ...
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult: ...
 
 
 class WorkerBroken(OctavoError):
@@ -188,22 +188,15 @@ class EngineCore:
         # Blocks that were never used cost no memory yet; the others come back when the cache is replaced.
         free_bytes = self._free_bytes() + max(kv.num_used, kv.num_cached) * self._block_bytes
         after = apply_changes(before, changes, free_bytes=free_bytes)
-        num_blocks = after.cache.num_gpu_blocks_override
-        assert num_blocks is not None
-        plan = plan_relayout(
-            self._scheduler,
-            self._kv_cache,
-            before.scheduler,
-            after.scheduler,
-            num_blocks=num_blocks,
-            block_size=after.cache.block_size,
-        )
+        plan, result = plan_relayout(self._scheduler, self._kv_cache, before, after), RelayoutResult()
         if plan.order is not None:
             try:
-                self._worker.reconfigure(plan.order)
+                result = self._worker.reconfigure(plan.order)
             except MemoryError:
                 raise ConfigError("there is not enough memory for these settings", param=next(iter(changes.given()))) from None
-        self._scheduler.reconfigure(after.scheduler, plan.manager, plan.victims)
+        if plan.slots is not None:
+            plan.manager.swap.resize(plan.slots, result.lost_slots)
+        self._scheduler.reconfigure(after.scheduler, plan.manager, plan.victims, result.swap_block_s)
         if after.scheduler.scheduler_policy != before.scheduler.scheduler_policy:
             self._scheduler.set_policy(policy_for(after.scheduler, self._scheduler.estimator))
         self._kv_cache, self.config = plan.manager, after

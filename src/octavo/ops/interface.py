@@ -311,6 +311,14 @@ class Backend(Protocol):
         """
         ...
 
+    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        """Another size for the swap space, after its contents were moved from slot to slot; no target is a source.
+
+        A file's own size is the caller's business. Returns the targets that could not be written, with the reason. Raises
+        ConfigError if the memory cannot be had; but for the moves the space is as it was then.
+        """
+        ...
+
     def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
         """Copy (block, slot) from the KV cache to the swap space, every layer, in any order; blocks and slots are distinct.
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from octavo.config.cache import blocks_for
 from octavo.ops.interface import I32, StepInputs
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, Relayout, ScheduledSequence
@@ -80,7 +81,7 @@ class Batch:
         self.block_size = block_size
         self.vocab_size = vocab_size
         self._num_kv_blocks = num_blocks
-        self._max_blocks = -(-max_model_len // block_size)
+        self._max_blocks = blocks_for(max_model_len, block_size)
         self._states: dict[int, SequenceState] = {}
         self._free_rows = list(range(max_seqs))[::-1]
         # zeros, not empty: the system hands out untouched pages, so a row costs memory only as far as it is filled.
@@ -128,7 +129,7 @@ class Batch:
 
         Raises: ValueError if a table has more blocks than a sequence may have or names one that does not exist.
         """
-        max_blocks = -(-self.max_model_len // relayout.block_size)
+        max_blocks = blocks_for(self.max_model_len, relayout.block_size)
         inputs = _input_buffers(relayout.max_num_seqs, relayout.max_num_batched_tokens, max_logits, max_blocks)
         tables = np.zeros((self.num_tokens.size, max_blocks), np.int32)
         lengths = np.zeros(self.num_tokens.size, np.int32)
@@ -178,7 +179,7 @@ class Batch:
         token_ids[:] = self.token_ids[token_rows, positions]
         blocks, offsets = np.divmod(positions, self.block_size)
         slots[:] = self.block_tables[token_rows, blocks] * self.block_size + offsets
-        width = -(-int((first + num_new).max()) // self.block_size)
+        width = blocks_for(int((first + num_new).max()), self.block_size)
         tables = buffers.block_tables.reshape(-1)[: count * width].reshape(count, width)
         np.take(self.block_tables[:, :width], rows, axis=0, out=tables)
         return StepInputs(token_ids, positions, slots, query_start, first, tables, self._logit_rows(shares, query_start))

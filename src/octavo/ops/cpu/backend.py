@@ -101,9 +101,17 @@ class CpuBackend:
             else:
                 self._swap = _native.SwapSpace(num_bytes, descriptor, file_offset)
         except MemoryError:
-            raise ConfigError(
-                f"a swap space of {num_bytes / 2**30:.3f} GiB cannot be allocated; lower swap_space", param="swap_space"
-            ) from None
+            raise _no_memory_for_swap(num_bytes) from None
+
+    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        assert self._swap is not None and self._cache is not None, "there is no swap space to resize"
+        errors = np.zeros(len(moves), np.int32)
+        self._swap.shift(self._cache, _pairs(moves), errors)
+        try:
+            self._swap.resize(num_bytes)
+        except MemoryError:
+            raise _no_memory_for_swap(num_bytes) from None
+        return {moves[index][1]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
 
     def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
         assert self._swap is not None and self._cache is not None, "blocks were moved before there was room for them"
@@ -162,6 +170,10 @@ class CpuBackend:
             "threads": str(self._pool.size),
             "weights": f"{self._parameters.weight_bytes / 2**20:.0f} MiB",
         }
+
+
+def _no_memory_for_swap(num_bytes: int) -> ConfigError:
+    return ConfigError(f"a swap space of {num_bytes / 2**30:.3f} GiB cannot be allocated; lower swap_space", param="swap_space")
 
 
 def _pairs(pairs: Sequence[tuple[int, int]]) -> I32:
