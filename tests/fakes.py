@@ -93,6 +93,7 @@ class FakeWorker:
         self.batch_sizes: list[int] = []
         self.relayouts: list[Relayout] = []
         self.fail_reconfigure: Exception | None = None
+        self.swap_block_s: float | None = None
 
     def execute(self, plan: StepPlan) -> StepResult:
         self.num_steps += 1
@@ -116,7 +117,7 @@ class FakeWorker:
             raise self.fail_reconfigure
         for seq_id in self.known.keys() - relayout.tables.keys():
             del self.known[seq_id]
-        return RelayoutResult()
+        return RelayoutResult(swap_block_s=self.swap_block_s)
 
     def _sample(self, share: ScheduledSequence) -> SampledToken:
         new, token_ids = self.known[share.seq_id]
