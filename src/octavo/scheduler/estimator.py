@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from octavo.scheduler.output_length import OutputLengths
+from octavo.scheduler.pace import Pace
 from octavo.scheduler.step_time import StepShape, StepTimeModel
 from octavo.sequence import Sequence
 from octavo.step import ScheduledSequence, StepPlan
@@ -21,6 +22,7 @@ class Estimator:
     def __init__(self) -> None:
         self.step_time = StepTimeModel()
         self.output_lengths = OutputLengths()
+        self._pace = Pace()
         self._decode_step_s: float | None = None
 
     @property
@@ -31,6 +33,7 @@ class Estimator:
     def observe_step(self, plan: StepPlan, seconds: float) -> None:
         """A step was computed in full."""
         shape = StepShape.of(plan)
+        self._pace.observe(shape, self.step_time.predict(shape), seconds)
         self.step_time.observe(shape, seconds)
         if shape.num_decodes:
             last = self._decode_step_s
@@ -58,5 +61,6 @@ class Estimator:
         """
         num_attended = sum(share.num_computed for share in decodes)
         context = max((sequence.num_computed for sequence in prefills), default=0)
-        decodes_s = self.step_time.predict(StepShape(0, len(decodes), num_attended))
-        return max(_MIN_PREFILL_TOKENS, self.step_time.prefill_tokens_within(target_s - decodes_s, context))
+        left_s = target_s / self._pace.slack - self.step_time.predict(StepShape(0, len(decodes), num_attended))
+        wanted = self.step_time.prefill_tokens_within(left_s, context)
+        return max(_MIN_PREFILL_TOKENS, min(wanted, self._pace.limit(_MIN_PREFILL_TOKENS)))
