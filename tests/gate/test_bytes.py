@@ -135,6 +135,42 @@ def test_preemption_by_swap_does_not_change_a_byte(
     assert not file.exists()
 
 
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], tmp_path: Path, where: str
+) -> None:
+    """Other limits change beside it; some of what is swapped moves, some is lost and computed again."""
+    blocks, sizes = 36, (0.002, 0.2, 0.01, 0.005, 0.05, 0.003)
+    engine = make_engine(
+        smollm2_gguf,
+        num_gpu_blocks_override=blocks,
+        max_model_len=blocks * BLOCK_SIZE,
+        preemption_mode="swap",
+        admission="eager",
+        num_swap_blocks_override=200,
+        swap_path=str(tmp_path / "swap") if where == "file" else None,
+    )
+    short = [index for index, job in enumerate(jobs) if len(job.prompt) <= 520]
+    for index in short:
+        engine.add_request(str(index), jobs[index].prompt, jobs[index].params, output_kind=OutputKind.FINAL_ONLY)
+    outputs, kept = {}, []
+    while engine.has_unfinished_requests():
+        outputs.update({output.request_id: output for output in engine.step()})
+        before = engine.stats().num_swapped_blocks
+        if before > 8:
+            target_itl = 30.0 * (len(kept) % 2)
+            report = engine.reconfigure(swap_space=sizes[len(kept) % len(sizes)], target_itl=target_itl, max_wait=len(kept))
+            kept.append((before, engine.stats().num_swapped_blocks, engine.stats().num_swap_blocks))
+            assert report.num_preempted == 0
+    engine.check_integrity()
+    stats = engine.stats()
+    assert stats.swap_in_bytes > 0 and stats.num_swap_failures == 0
+    assert any(0 < after < before for before, after, _ in kept), "nothing was lost"
+    assert any(before == after < size for before, after, size in kept), "nothing was kept whole"
+    assert_equal([outputs[str(index)] for index in short], [alone[index] for index in short], f"swap space resized, {where}")
+    engine.shutdown()
+
+
 @pytest.mark.parametrize("options", [{"num_threads": 1}, {"num_threads": 3}, {"enforce_eager": True}, {"block_size": 8}])
 def test_threads_eager_mode_and_block_size_do_not_change_a_byte(
     smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]

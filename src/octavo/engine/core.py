@@ -233,8 +233,9 @@ class EngineCore:
         return report
 
     def memory_report(self) -> MemoryReport:
-        """The KV cache in full: counts, waste, block map, and the block tables of all requests that have one."""
-        return memory_report(self._kv_cache, self._scheduler.running(), self._block_bytes)
+        """KV cache and swap space in full: counts, waste, block map, and what each request has or keeps."""
+        live = (sequence for choices in self._requests.values() for sequence in choices.values())
+        return memory_report(self._kv_cache, self._scheduler.running(), self._block_bytes, live)
 
     @property
     def _block_bytes(self) -> int:

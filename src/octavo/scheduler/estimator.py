@@ -12,7 +12,7 @@ from octavo.step import ScheduledSequence, StepPlan
 
 _SMOOTHING = 0.05
 """Weight of the newest step in the running mean: the last 20 steps count for two thirds."""
-_MIN_PREFILL_TOKENS = 16
+_MIN_PREFILL_TOKENS = 8
 """Prompt tokens a step takes even where decodes alone fill the target: with none, prompts would wait for decodes to end."""
 
 

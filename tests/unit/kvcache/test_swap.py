@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.kvcache.manager import KVCacheManager
+from octavo.kvcache.report import KeptBlocks, memory_report
 from octavo.kvcache.swap import SlotMoves, SwapSpace
 from octavo.sampling_params import SamplingParams
 from octavo.sequence import Sequence
@@ -194,6 +195,20 @@ def test_a_block_that_could_not_be_filled_is_found_neither_there_nor_in_its_slot
     manager.free_table(1)
     manager.check_integrity()
     assert manager.match(one, 25).num_tokens == 8
+
+
+def test_the_memory_report_shows_what_is_kept_where() -> None:
+    manager = KVCacheManager(6, SIZE, enable_prefix_caching=False, num_swap_blocks=6)
+    one, two = sequence_of(1, 40), sequence_of(2, 16, stem=2)
+    admit(manager, one)
+    table = manager.block_ids(1)
+    manager.preempt(one, True)
+    admit(manager, two)
+    report = memory_report(manager, [two], 100, [one, two])
+    assert (report.num_swap_blocks, report.num_swapped, report.swap_high_water, report.num_used) == (6, 1, 1, 2)
+    assert report.kept == [KeptBlocks("r1", 0, 40, 39, table[:4], [0])]
+    assert [sequence.request_id for sequence in report.sequences] == ["r2"]
+    assert sorted(report.block_map) == ["k"] * 4 + ["u"] * 2
 
 
 def test_aborting_a_swapped_sequence_gives_its_slots_back() -> None:
