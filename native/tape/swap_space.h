@@ -33,7 +33,7 @@ class SwapSpace {
       : bytes_(bytes), memory_(0), descriptor_(descriptor), file_offset_(file_offset) {}
 
   size_t bytes() const { return bytes_; }
-  size_t num_slots(const KvCache& cache) const { return bytes_ / cache.all_layers_bytes(); }
+  size_t num_slots(const KvCache& cache) const { return bytes_ / cache.block_bytes(); }
 
   // errors[i] becomes 0, or the errno that kept move i from being made. Moves share the pool's threads.
   void out(KvCache& cache, const BlockMove* moves, size_t count, int32_t* errors, ThreadPool& pool) const;
