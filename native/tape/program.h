@@ -133,6 +133,8 @@ class Program {
 
   void run_phases();
   int32_t chain_end(int32_t phase) const;
+  int32_t serial_end(int32_t phase) const;
+  void run_serial(int32_t begin, int32_t end);
   bool take(int32_t phase, int32_t count, int32_t step, int member, Task* task);
   void run_chain(int32_t begin, int32_t end, int member, bool counting);
   void run_block(const Phase& phase, Task rows) const;
@@ -161,6 +163,7 @@ class Program {
   std::vector<std::atomic<int32_t>> counters_;   // [member][phase] items taken of that member's share
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
   PhaseCount waiting_;                           // of member 0, for the others
+  int64_t serial_nanoseconds_ = 0;               // of what was last run inside a barrier
   std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;
