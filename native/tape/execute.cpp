@@ -101,9 +101,9 @@ void Program::run_serial(int32_t begin, int32_t end) {
   }
 }
 
-// The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from the others'.
-// A member gets the same rows in every phase that way, and finds them in its cache. The last items come first: prompts follow
-// the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
+// The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from those of
+// the others. A member gets the same rows in every phase that way, and finds them in its cache. The last items come first:
+// prompts follow the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
 bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task* task) {
   const int members = pool_->size();
   for (int i = 0; i < members; ++i) {
@@ -225,7 +225,8 @@ void Program::multiply(const Instruction& in, Task rows, Task panels) const {
     const int32_t begin = std::max(panels.first - base, 0), end = std::min(panels.last - base, part.matrix.panels);
     if (begin < end) {
       kernels_->gemm({&part.matrix, x, part.is_quantised() ? &quant_slots_[in.quant].rows : nullptr, out + part.out_column,
-                      residual != nullptr ? residual + part.out_column : nullptr, lda, ldout, ldr, rows.first, rows.last, begin, end});
+                      residual != nullptr ? residual + part.out_column : nullptr, lda, ldout, ldr, rows.first, rows.last, begin,
+                      end});
     }
     base += part.matrix.panels;
   }

@@ -126,7 +126,9 @@ class Program {
   void plan_buffers(View output);
   void cut_phases();
   void reset_counters() { counters_ = std::vector<std::atomic<int32_t>>(phases_.size() * static_cast<size_t>(pool_->size())); }
-  std::atomic<int32_t>& counter(int32_t phase, int member) { return counters_[phases_.size() * static_cast<size_t>(member) + phase]; }
+  std::atomic<int32_t>& counter(int32_t phase, int member) {
+    return counters_[phases_.size() * static_cast<size_t>(member) + static_cast<size_t>(phase)];
+  }
   void link_chains();
   int32_t row_count(RowKind kind) const { return kind == RowKind::tokens ? step_.num_tokens : step_.num_logits; }
   float* address(View view, int64_t* stride) const;
