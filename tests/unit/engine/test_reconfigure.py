@@ -23,6 +23,7 @@ CHANGES: list[dict[str, Any]] = [
     {"scheduler_policy": "fair"},
     {"scheduler_policy": "priority"},
     {"scheduler_policy": "fcfs"},
+    {"admission": "eager"},
     {"max_num_queued_requests": 5},
     {"admission": "guaranteed", "target_itl": 20.0},
     {"swap_space": 0.001, "preemption_mode": "swap"},
