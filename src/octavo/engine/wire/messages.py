@@ -16,9 +16,9 @@ from octavo.step import TokenLogprobs
 
 
 class StartCore(msgspec.Struct, tag="start"):
-    """The first words a core process hears, on its stdin. address: where to connect; parent_pid: die with it."""
+    """The first words a core process hears, on its stdin. descriptor: of its end of the channel; parent_pid: die with it."""
 
-    address: str
+    descriptor: int
     parent_pid: int
     log_level: str
     config: EngineConfig
