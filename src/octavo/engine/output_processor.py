@@ -101,7 +101,8 @@ class OutputProcessor:
     def process(self, message: StepOutputs, now_s: float) -> Processed:
         """Take in one message of the core."""
         ledger = self._ledger
-        ledger.core_reported(message.stats)
+        if message.stats is not None:
+            ledger.core_reported(message.stats)
         for request_id, estimated_s in zip(message.started, message.estimates_s, strict=True):
             ledger.started(request_id, message.started_s, estimated_s)
         deliveries: dict[str, RequestOutput] = {}
