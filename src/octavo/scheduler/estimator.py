@@ -36,9 +36,9 @@ class Estimator:
     def observe_step(self, plan: StepPlan, seconds: float) -> None:
         """A step was computed in full."""
         shape = StepShape.of(plan)
-        if not shape.prefill_tokens:
-            self._num_decode_steps += 1
-        if shape.prefill_tokens or self._num_decode_steps < _ALL_OBSERVED or self._num_decode_steps % _DECODES_PER_OBSERVATION == 0:
+        is_due = self._num_decode_steps < _ALL_OBSERVED or self._num_decode_steps % _DECODES_PER_OBSERVATION == 0
+        self._num_decode_steps += not shape.prefill_tokens
+        if is_due or shape.prefill_tokens:
             self.step_time.observe(shape, seconds)
         if shape.num_decodes:
             last = self._decode_step_s

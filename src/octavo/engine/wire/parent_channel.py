@@ -59,7 +59,7 @@ class ParentChannel:
             await self._news()
 
     def send(self, message: ToCore) -> None:
-        """Hand a message on without waiting. Raises ChannelError if it is too large, or the core is gone or has hung for long."""
+        """Hand a message on without waiting. Raises ChannelError if it is too large, or the core is gone or hangs."""
         self._writer.send(message)
         if self._writer.is_behind:
             self._loop.add_writer(self._socket, self._on_writable)
