@@ -29,7 +29,7 @@ def tiny_checkpoint(folder: Path, name: str) -> Checkpoint:
     return open_checkpoint(tiny_models.write_tiny_model(path, name, parameter_shapes(config)))
 
 
-def make_worker(checkpoint: Checkpoint, device: str = "reference", kv_cache_dtype: str = "auto", **scheduler: int) -> Worker:
+def make_worker(checkpoint: Checkpoint, device: str = "reference", kv_cache_dtype: str = "float32", **scheduler: int) -> Worker:
     """A worker with blocks of 8 tokens and room for 128 of them."""
     limits: dict[str, Any] = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "max_model_len": 200, **scheduler}
     config = EngineConfig(

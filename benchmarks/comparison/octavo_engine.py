@@ -76,7 +76,7 @@ class EngineUnderTest:
         self._work = work_of(settings.model)
         self._rng = random.Random(0)
         self._num_requests = 0
-        self._timed(min(32, shape.longest - 2), 2)  # touches every page once
+        self._timed(max(shape.prefill, 1), 1)  # llama-bench warms up with the whole prompt too
 
     def measure(self) -> dict[str, float]:
         """Tokens per second of prefill and decode, and the multiply-adds and stored bytes per second that follow from them."""

@@ -21,9 +21,7 @@ void take_checked(KvCache& target, KvCache& source, const Array<int32_t, 2>& run
   require(target.kind == source.kind && target.num_layers == source.num_layers &&
               target.num_kv_heads == source.num_kv_heads && target.head_dim == source.head_dim,
           "the caches differ in more than their blocks");
-  for (int32_t layer = 0; layer < source.num_layers; ++layer) {
-    require(source.keys[layer].as<void>() != nullptr, "the source cache was taken from before");
-  }
+  require(source.memory.bytes() > 0, "the source cache was taken from before");
   const auto* run = reinterpret_cast<const TokenRun*>(runs.data());
   const auto fits = [](const KvCache& cache, int32_t slot, int32_t count) {
     return slot >= 0 && slot / cache.block_size < cache.num_blocks && slot % cache.block_size + count <= cache.block_size;
@@ -62,10 +60,10 @@ void bind_runtime(nb::module_& module) {
       .value("f16", KvKind::f16)
       .value("bf16", KvKind::bf16)
       .value("i8", KvKind::i8);
-  nb::class_<KvCache>(module, "KvCache", "Memory of keys and values, by layer and block.")
+  nb::class_<KvCache>(module, "KvCache", "Memory of keys and values, by block and layer.")
       .def(nb::init<KvKind, int32_t, int32_t, int32_t, int32_t, int32_t>(), nb::arg("kind"), nb::arg("num_layers"),
            nb::arg("num_blocks"), nb::arg("num_kv_heads"), nb::arg("block_size"), nb::arg("head_dim"))
-      .def_prop_ro("bytes", [](const KvCache& cache) { return 2 * cache.block_bytes() * cache.num_blocks * cache.num_layers; })
+      .def_prop_ro("bytes", &KvCache::bytes)
       .def(
           "copy_blocks",
           [](KvCache& cache, const Array<int32_t, 2>& pairs) {

@@ -15,7 +15,7 @@ struct FloatFamily {
   }
 
   template <int R, int P>
-  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid, bool cold) {
+  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid, Fetch fetch) {
     const int cols = args.weight->cols;
     const uint8_t* w[P];
     for (int p = 0; p < P; ++p) {
@@ -31,7 +31,7 @@ struct FloatFamily {
     const int64_t ahead = static_cast<int64_t>(cols) * (kPanel * kBytes) * P;  // the panels that come next
     for (int k = 0; k < cols; ++k) {
       F16x weights[P];
-      if (cold) {
+      if (fetch.due(k)) {
         for (int p = 0; p < P; ++p) prefetch_l2(w[p] + ahead + static_cast<int64_t>(k) * kPanel * kBytes);
       }
       for (int p = 0; p < P; ++p) weights[p] = load_weights(w[p] + static_cast<int64_t>(k) * kPanel * kBytes);

@@ -19,7 +19,7 @@ struct QuantFamily {
   }
 
   template <int R, int P>
-  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid, bool cold) {
+  static OCTAVO_INLINE void tile(const GemmArgs& args, int row, int panel, int valid, Fetch fetch) {
     Sources<R, P> from;
     from.locate(*args.weight, *args.quant, row, panel, valid);
     F16x acc[R][P];
@@ -28,7 +28,7 @@ struct QuantFamily {
     }
     const int groups = args.weight->cols / kGroup;
     for (int g = 0; g < groups; ++g) {
-      if (cold) from.fetch_group(g, static_cast<int64_t>(args.weight->cols) * (kPanel * kBits / 8) * P);
+      if (fetch.due(g)) from.fetch_group(g, static_cast<int64_t>(args.weight->cols) * (kPanel * kBits / 8) * P);
       from.add_group(g, acc);
     }
     for (int r = 0; r < R; ++r) {

@@ -12,8 +12,20 @@ constexpr int kChunk = 4;
 struct TileRange {
   int32_t row_begin, row_end;
   int32_t panel_begin, panel_end;
-  bool cold;  // these tiles are the first to touch the panels: fetch the next ones into L2 meanwhile. Four rows of int8 from
-              // memory: 62 GMAC/s without, 104 with a fetch into L1, 140 into L2 (Zen 4, AVX-512)
+  bool cold;  // these tiles are the first to touch the panels
+};
+
+// What a tile fetches into L2 of the panels that come next: its steps first, first + stride, ... ; the tiles that share a panel
+// fetch a part each, so that memory is read all the time (+5% to +8% over the first tile fetching all; Zen 4, AVX-512). Four
+// rows of int8 from memory: 62 GMAC/s without, 104 with a fetch into L1, 140 into L2.
+struct Fetch {
+  int32_t first, stride;
+
+  OCTAVO_INLINE bool due(int32_t step) {
+    if (step != first) return false;
+    first += stride;
+    return true;
+  }
 };
 
 // Adds the bias, then the residual, each in a rounding of its own, and stores one row of one panel.
@@ -38,8 +50,10 @@ void run_tiles(const GemmArgs& args, const TileRange& range) {
   constexpr int P = Family::template panels<R>();
   for (int panel = range.panel_begin; panel < range.panel_end; panel += P) {
     const int left = range.panel_end - panel;
-    for (int row = range.row_begin; row < range.row_end; row += R) {
-      Family::template tile<R, P>(args, row, panel, left < P ? left : P, range.cold && row == range.row_begin);
+    const int tiles = (range.row_end - range.row_begin) / R;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const Fetch fetch{range.cold ? tile : INT32_MAX, tiles};
+      Family::template tile<R, P>(args, range.row_begin + tile * R, panel, left < P ? left : P, fetch);
     }
   }
 }

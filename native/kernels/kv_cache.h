@@ -1,12 +1,13 @@
 // The paged KV cache of one layer as the kernels see it. Included inside the namespace of an ISA unit, after simd and
 // quantise.h.
 //
-//   k [blocks][kv_heads][head_dim][block_size]   one key is a column: element d at d * block_size + offset
-//   v [blocks][kv_heads][block_size][head_dim]   one value is a row
+// In each block, block_stride bytes from the one before:
+//   k [kv_heads][head_dim][block_size]   one key is a column: element d at d * block_size + offset
+//   v [kv_heads][block_size][head_dim]   one value is a row
 //
 // i8: each key and each value has a scale of its own, x = scale * code. The head_dim * block_size codes of a block and head are
 // followed by its scales:
-//   k, v [blocks][kv_heads] { int8 codes, as above | float32 scales [block_size] }
+//   k, v [kv_heads] { int8 codes, as above | float32 scales [block_size] }
 // scale = max|x| / 127, code = x * (127 / max|x|) to nearest even, within -127..127. Attention never forms scale * code: it
 // multiplies the finished q . code by the key's scale, and the softmax weight of a value by the value's scale.
 #pragma once
@@ -69,10 +70,11 @@ inline int32_t vector_width(int32_t head_dim) {
   return (head_dim + 15) / 16 * 16;
 }
 
-// First element of a block's part for one head, in k and in v alike.
-template <typename Kv>
-inline int64_t head_offset(int64_t block, int32_t num_kv_heads, int64_t head, int32_t block_size, int64_t head_dim) {
-  return (block * num_kv_heads + head) * block_size * (head_dim + Kv::kScaleElements);
+// First element of a block's part for one head, in k and in v alike. Args: AttentionArgs or KvWriteArgs.
+template <typename Kv, typename Args>
+inline int64_t head_offset(const Args& args, int64_t block, int64_t head) {
+  return block * (args.block_stride / static_cast<int64_t>(sizeof(typename Kv::Element))) +
+         head * args.block_size * (args.head_dim + Kv::kScaleElements);
 }
 
 // One tile of the cache: chunk c has its 16 keys at keys[c] + d * key_stride and its values at values[c] + i * value_stride.
@@ -103,7 +105,7 @@ inline void pack_scales(const AttentionArgs& args, int32_t start, Span positions
     const int64_t block = args.block_table[position / args.block_size];
     const int32_t offset = position % args.block_size;
     const int32_t count = smaller(args.block_size - offset, positions.end - position);
-    const int64_t at = head_offset<KvI8>(block, args.num_kv_heads, args.kv_head, args.block_size, args.head_dim) + codes +
+    const int64_t at = head_offset<KvI8>(args, block, args.kv_head) + codes +
                        offset * int64_t{KvI8::kScaleElements};
     const uint64_t bytes = static_cast<uint64_t>(count) * sizeof(float);
     __builtin_memcpy(packed.key_scales + (position - start), static_cast<const int8_t*>(args.k_cache) + at, bytes);
@@ -119,7 +121,7 @@ void pack_positions(const AttentionArgs& args, int32_t start, Span positions, co
   const int64_t dim = args.head_dim;
   for (int32_t position = positions.begin; position < positions.end; ++position) {
     const int64_t block = args.block_table[position / args.block_size];
-    const int64_t base = head_offset<Kv>(block, args.num_kv_heads, args.kv_head, args.block_size, dim);
+    const int64_t base = head_offset<Kv>(args, block, args.kv_head);
     const int64_t offset = position % args.block_size;
     const Element* const key = static_cast<const Element*>(args.k_cache) + base + offset;
     const Element* const value = static_cast<const Element*>(args.v_cache) + base + offset * dim;
@@ -148,14 +150,14 @@ void view_in_place(const AttentionArgs& args, int32_t start, int32_t last, KvTil
   for (int32_t chunk = tile.chunks.begin; chunk < tile.chunks.end; ++chunk) {
     const int32_t position = start + 16 * chunk;
     const int64_t block = args.block_table[position / args.block_size];
-    const int64_t base = head_offset<Kv>(block, args.num_kv_heads, args.kv_head, args.block_size, dim);
+    const int64_t base = head_offset<Kv>(args, block, args.kv_head);
     const int64_t offset = position % args.block_size;
     tile.keys[chunk] = static_cast<const Element*>(args.k_cache) + base + offset;
     tile.values[chunk] = static_cast<const Element*>(args.v_cache) + base + offset * dim;
     const int32_t next = smaller(position + kKvTile, last);
     const int64_t next_block = args.block_table[next / args.block_size];
     tile.next_keys[chunk] = static_cast<const Element*>(args.k_cache) + next % args.block_size +
-                            head_offset<Kv>(next_block, args.num_kv_heads, args.kv_head, args.block_size, dim);
+                            head_offset<Kv>(args, next_block, args.kv_head);
   }
   tile.key_stride = args.block_size;
   tile.value_stride = dim;

@@ -27,7 +27,7 @@ void kv_write_row(const KvWriteArgs& args, int64_t row) {
   const int64_t offset = args.slots[row] % args.block_size;
   const int64_t dim = args.head_dim;
   for (int64_t head = 0; head < args.num_kv_heads; ++head) {
-    const int64_t base = head_offset<Kv>(block, args.num_kv_heads, head, args.block_size, dim);
+    const int64_t base = head_offset<Kv>(args, block, head);
     Element* const keys = static_cast<Element*>(args.k_cache) + base;
     Element* const values = static_cast<Element*>(args.v_cache) + base;
     const float* const k = args.k + row * args.ldk + head * dim;

@@ -61,8 +61,8 @@ struct GemmArgs {
 };
 
 // Attention of the query rows of one sequence share for one KV head.
-// Caches of one layer: k [blocks][kv_heads][head_dim][block_size] (keys transposed), v [blocks][kv_heads][block_size][head_dim];
-// i8 has scales besides, see kv_cache.h.
+// Caches of one layer, block_stride bytes from block to block: k [kv_heads][head_dim][block_size] (keys transposed),
+// v [kv_heads][block_size][head_dim]; i8 has scales besides, see kv_cache.h.
 // Query row t (0..num_tokens-1) has position first_position + t and sees keys j <= position with position - j < window.
 // Tile t0..t1 of the rows is computed. Keys are visited in tiles of kKvTile positions aligned to their absolute position,
 // grouped in splits of kKvSplit positions; a masked key contributes exactly nothing.
@@ -78,8 +78,9 @@ struct AttentionArgs {
   float* scratch;            // at least attention_scratch floats
   float* partials;           // attention_partial floats for each split from split_begin on; null: all splits, to the output
   int64_t ldq, ldo;
+  int64_t block_stride;
   KvKind kv_kind;
-  int32_t num_heads, num_kv_heads, head_dim, block_size, num_blocks;
+  int32_t num_heads, num_kv_heads, head_dim, block_size;
   int32_t kv_head;
   int32_t first_position, t0, t1;   // with partials: t1 - t0 <= attention_tile
   int32_t split_begin, split_end;   // read with partials only
@@ -116,6 +117,7 @@ struct KvWriteArgs {
   void* v_cache;
   const int32_t* slots;      // block * block_size + offset
   int64_t ldk, ldv;
+  int64_t block_stride;      // bytes
   KvKind kv_kind;
   int32_t num_kv_heads, head_dim, block_size;
   int32_t row_begin, row_end;

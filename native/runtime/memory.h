@@ -2,18 +2,26 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 namespace octavo {
 
-// Memory comes straight from mmap: pages cost nothing until they are touched, and all of it returns to the system when the
-// block goes.
+// How a block's pages come from the system.
+enum class Paging {
+  dense,   // shares huge pages with its neighbours: for what will be used as a whole. Products that read their weights from
+           // memory gain 10% (one row) to 16% (16 rows) over pages of 4 KiB, whose addresses must be looked up one by one
+  sparse,  // a mapping of its own: small pages that cost nothing until they are touched, and return when the block goes
+  huge     // as sparse, of huge pages
+};
+
 class Block {
  public:
   Block() = default;
-  explicit Block(size_t bytes);   // throws std::bad_alloc
-  ~Block();
-  Block(Block&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  explicit Block(size_t bytes, Paging paging = Paging::dense);   // aligned to 64 bytes; throws std::bad_alloc
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+  Block(Block&& other) noexcept : data_(std::move(other.data_)), bytes_(std::exchange(other.bytes_, 0)) {}
   Block& operator=(Block&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
@@ -21,11 +29,14 @@ class Block {
   }
 
   template <class T>
-  T* as() const { return static_cast<T*>(data_); }
+  T* as() const { return static_cast<T*>(data_.get()); }
   size_t bytes() const { return bytes_; }
 
+  // Gives back the pages that lie wholly within bytes [begin, end); they read as zeros again.
+  void forget(size_t begin, size_t end);
+
  private:
-  void* data_ = nullptr;
+  std::shared_ptr<void> data_;   // owns the mapping that the block lies in, with others or alone
   size_t bytes_ = 0;
 };
 

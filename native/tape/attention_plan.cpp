@@ -41,7 +41,7 @@ void for_each_tile(const StepArrays& step, int32_t tile_tokens, int32_t num_kv_h
 
 AttentionPlan::AttentionPlan(const KernelTable* kernels, const AttentionLayer& layer, int members)
     : kernels_(kernels), layer_(layer), members_(members), cuts_(static_cast<size_t>(kPiecesPerMember) * members),
-      partials_(members > 1 ? sizeof(float) * kPartialFloats * members : 0) {}
+      partials_(members > 1 ? sizeof(float) * kPartialFloats * members : 0, Paging::sparse) {}
 
 void AttentionPlan::list(const StepArrays& step) {
   tasks_.clear();

@@ -47,12 +47,13 @@ double visible_keys(int64_t first, int64_t tokens, int64_t window) {
 
 void Program::set_profiling(bool on) {
   counts_.assign(on ? phases_.size() : 0, PhaseCount());
+  waiting_ = PhaseCount();
 }
 
-void Program::count_phase(size_t phase, int64_t nanoseconds) {
+// One more run of a phase; its time is added where it is measured, on member 0.
+void Program::count_run(int32_t phase) {
   PhaseCount& count = counts_[phase];
   count.runs += 1;
-  count.nanoseconds += nanoseconds;
   const Instruction& in = instructions_[phases_[phase].first];
   if (in.op == OpCode::gemm && row_count(in.rows) > 0) {
     count.macs += static_cast<double>(row_count(in.rows)) * in.linear->rows * in.linear->cols;
@@ -63,7 +64,7 @@ void Program::count_phase(size_t phase, int64_t nanoseconds) {
       const int64_t first = step_.first_position[s], tokens = step_.query_start[s + 1] - step_.query_start[s];
       count.macs += 2.0 * visible_keys(first, tokens, layer.window) * layer.num_heads * layer.head_dim;
       const int64_t oldest = layer.window > 0 ? std::max<int64_t>(0, first - layer.window + 1) : 0;
-      count.bytes += static_cast<double>(first + tokens - oldest) * 2 * cache_->block_bytes() / cache_->block_size;
+      count.bytes += static_cast<double>(first + tokens - oldest) * 2 * cache_->part_bytes() / cache_->block_size;
     }
   }
 }
@@ -97,6 +98,7 @@ std::vector<Program::PhaseProfile> Program::profile() const {
   }
   std::vector<PhaseProfile> result;
   for (auto& [label, entry] : by_label) result.push_back(entry);
+  if (waiting_.runs > 0) result.push_back({"waiting for other threads", waiting_.runs, 1e-9 * static_cast<double>(waiting_.nanoseconds), 0, 0});
   return result;
 }
 

@@ -34,8 +34,8 @@ void Program::emit(Instruction instruction) {
   instructions_.push_back(std::move(instruction));
   if (!immediate_) return;
   const int32_t last = static_cast<int32_t>(instructions_.size());
-  phases_.assign(1, {last - 1, last, instructions_.back().rows, instructions_.back().op});
-  counters_ = std::vector<std::atomic<int32_t>>(1);
+  phases_.assign(1, {last - 1, last, instructions_.back().rows, instructions_.back().op, 1, 0});
+  reset_counters();
   run_phases();
 }
 

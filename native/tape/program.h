@@ -107,6 +107,11 @@ class Program {
     int32_t first, last;
     RowKind rows;
     OpCode op;                 // gemm, attention, or anything row-local
+    int32_t chain_end = 0;     // phases up to here can run block of rows by block of rows, without a barrier
+    int32_t chain_rows = 0;    // rows per member from which on that is faster
+  };
+  struct Task {                // items [first, last): rows, panels or attention tasks
+    int32_t first, last;
   };
   struct PhaseCount {
     int64_t runs = 0;
@@ -120,16 +125,26 @@ class Program {
   void fuse_residuals();
   void plan_buffers(View output);
   void cut_phases();
+  void reset_counters() { counters_ = std::vector<std::atomic<int32_t>>(phases_.size() * static_cast<size_t>(pool_->size())); }
+  std::atomic<int32_t>& counter(int32_t phase, int member) { return counters_[phases_.size() * static_cast<size_t>(member) + phase]; }
+  void link_chains();
   int32_t row_count(RowKind kind) const { return kind == RowKind::tokens ? step_.num_tokens : step_.num_logits; }
   float* address(View view, int64_t* stride) const;
 
   void run_phases();
-  void run_phase(const Phase& phase, std::atomic<int32_t>& next, int member);
+  int32_t chain_end(int32_t phase) const;
+  bool take(int32_t phase, int32_t count, int32_t step, int member, Task* task);
+  void run_chain(int32_t begin, int32_t end, int member, bool counting);
+  void run_block(const Phase& phase, Task rows) const;
+  void run_phase(int32_t phase, int member);
   void run_rows(const Instruction& instruction, int32_t first, int32_t last) const;
   void run_gemm(const Instruction& instruction, std::atomic<int32_t>& next) const;
-  void run_attention(const Instruction& instruction, std::atomic<int32_t>& next, int member);
+  static int32_t panels_of(const Instruction& gemm);
+  void multiply(const Instruction& gemm, Task rows, Task panels) const;
+  bool take_panels(int32_t panels, std::atomic<int32_t>& next, Task* task) const;
+  void run_attention(int32_t phase, int member);
   AttentionPlan& plan_for(const AttentionLayer& layer);
-  void count_phase(size_t phase, int64_t nanoseconds);
+  void count_run(int32_t phase);
   std::string phase_label(const Phase& phase) const;
 
   std::shared_ptr<ThreadPool> pool_;
@@ -143,8 +158,9 @@ class Program {
   std::vector<QuantSlot> quant_slots_;
   std::vector<Instruction> instructions_;
   std::vector<Phase> phases_;
-  std::vector<std::atomic<int32_t>> counters_;   // one per phase: the next task
+  std::vector<std::atomic<int32_t>> counters_;   // [member][phase] items taken of that member's share
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
+  PhaseCount waiting_;                           // of member 0, for the others
   std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;

@@ -1,6 +1,8 @@
 #include "tape/relayout.h"
 
+#include <atomic>
 #include <cstring>
+#include <vector>
 
 namespace octavo {
 
@@ -12,12 +14,12 @@ struct HeadPart {
   int64_t element, vector;   // bytes of one element; of one token's elements and scale
 
   explicit HeadPart(const KvCache& cache) : cache(cache) {
-    vector = static_cast<int64_t>(cache.block_bytes()) / (int64_t{cache.num_kv_heads} * cache.block_size);
+    vector = static_cast<int64_t>(cache.part_bytes()) / (int64_t{cache.num_kv_heads} * cache.block_size);
     element = cache.kind == KvKind::f32 ? 4 : cache.kind == KvKind::f16 || cache.kind == KvKind::bf16 ? 2 : 1;
   }
   int64_t scale_bytes() const { return vector - element * cache.head_dim; }
   int64_t start(int32_t slot, int32_t head) const {
-    return (int64_t{slot} / cache.block_size * cache.num_kv_heads + head) * cache.block_size * vector;
+    return static_cast<int64_t>(cache.block_bytes()) * (slot / cache.block_size) + int64_t{head} * cache.block_size * vector;
   }
   int64_t offset(int32_t slot) const { return slot % cache.block_size; }
   int64_t scales(int32_t slot) const { return cache.block_size * element * cache.head_dim + offset(slot) * scale_bytes(); }
@@ -47,16 +49,19 @@ void copy_run(uint8_t* to_keys, uint8_t* to_values, const uint8_t* from_keys, co
 
 void take_tokens(KvCache& target, KvCache& source, const TokenRun* runs, size_t num_runs, ThreadPool& pool) {
   const HeadPart to(target), from(source);
-  pool.run([&](int member) {
-    for (int32_t layer = member; layer < target.num_layers; layer += pool.size()) {
-      for (size_t i = 0; i < num_runs; ++i) {
-        copy_run(target.keys[layer].as<uint8_t>(), target.values[layer].as<uint8_t>(), source.keys[layer].as<uint8_t>(),
-                 source.values[layer].as<uint8_t>(), to, from, runs[i]);
+  std::vector<std::atomic<int32_t>> uses(source.num_blocks);   // runs that are still to be read from each source block
+  for (size_t i = 0; i < num_runs; ++i) ++uses[runs[i].source_slot / source.block_size];
+  std::atomic<size_t> next{0};
+  pool.run([&](int) {
+    for (size_t i; (i = next.fetch_add(1)) < num_runs;) {
+      for (int32_t layer = 0; layer < target.num_layers; ++layer) {
+        copy_run(target.keys(layer), target.values(layer), source.keys(layer), source.values(layer), to, from, runs[i]);
       }
-      source.keys[layer] = Block();
-      source.values[layer] = Block();
+      const int32_t block = runs[i].source_slot / source.block_size;
+      if (--uses[block] == 0) source.memory.forget(source.block_bytes() * block, source.block_bytes() * (block + 1));
     }
   });
+  source.memory = Block();
 }
 
 }  // namespace octavo

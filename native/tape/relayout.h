@@ -14,7 +14,7 @@ struct TokenRun {
   int32_t source_slot, target_slot, count;
 };
 
-// Copies keys and values, scales included, bit by bit, and gives back the memory of each layer of the source once it is done
+// Copies keys and values, scales included, bit by bit, and gives back the memory of each block of the source once it is done
 // with it: the source is spent. Targets must be distinct; the runs were checked.
 void take_tokens(KvCache& target, KvCache& source, const TokenRun* runs, size_t num_runs, ThreadPool& pool);
 

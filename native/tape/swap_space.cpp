@@ -1,6 +1,6 @@
 #include "tape/swap_space.h"
 
-#include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -9,27 +9,17 @@
 namespace octavo {
 namespace {
 
-constexpr int kMaxPieces = 256;   // of one system call; IOV_MAX is 1024 on Linux and at least 16 anywhere
-
-// preadv or pwritev until all of pieces[0..count) is done; 0 or errno.
+// pread or pwrite until all bytes are done; 0 or errno.
 template <class Call>
-int32_t transfer(Call call, int descriptor, iovec* pieces, int count, off_t offset) {
-  while (count > 0) {
-    const ssize_t done = call(descriptor, pieces, count, offset);
+int32_t transfer(Call call, int descriptor, uint8_t* data, size_t bytes, off_t offset) {
+  while (bytes > 0) {
+    const ssize_t done = call(descriptor, data, bytes, offset);
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) return errno;
     if (done == 0) return EIO;   // the file ends before the slot: somebody cut it
+    data += done;
+    bytes -= static_cast<size_t>(done);
     offset += done;
-    size_t left = static_cast<size_t>(done);
-    while (count > 0 && left >= pieces->iov_len) {
-      left -= pieces->iov_len;
-      ++pieces;
-      --count;
-    }
-    if (count > 0) {
-      pieces->iov_base = static_cast<uint8_t*>(pieces->iov_base) + left;
-      pieces->iov_len -= left;
-    }
   }
   return 0;
 }
@@ -57,29 +47,18 @@ void SwapSpace::move_all(KvCache& cache, const BlockMove* moves, size_t count, i
 }
 
 int32_t SwapSpace::move(KvCache& cache, BlockMove move, Direction direction) const {
-  const size_t start = static_cast<size_t>(move.slot) * cache.all_layers_bytes();
-  const size_t bytes = cache.block_bytes();
-  const int32_t num_pieces = cache.num_pieces();
-  if (descriptor_ < 0) {
-    uint8_t* slot = memory_.as<uint8_t>() + start;
-    for (int32_t i = 0; i < num_pieces; ++i, slot += bytes) {
-      uint8_t* piece = cache.piece(move.block, i);
-      if (direction == Direction::out) {
-        std::memcpy(slot, piece, bytes);
-      } else {
-        std::memcpy(piece, slot, bytes);
-      }
-    }
-    return 0;
+  const size_t bytes = cache.block_bytes(), start = static_cast<size_t>(move.slot) * bytes;
+  uint8_t* const block = cache.block(move.block);
+  if (descriptor_ >= 0) {
+    const off_t offset = static_cast<off_t>(file_offset_ + start);
+    return direction == Direction::out ? transfer(pwrite, descriptor_, block, bytes, offset)
+                                       : transfer(pread, descriptor_, block, bytes, offset);
   }
-  iovec pieces[kMaxPieces];
-  for (int32_t first = 0; first < num_pieces; first += kMaxPieces) {
-    const int count = std::min(kMaxPieces, num_pieces - first);
-    for (int i = 0; i < count; ++i) pieces[i] = {cache.piece(move.block, first + i), bytes};
-    const off_t offset = static_cast<off_t>(file_offset_ + start + static_cast<size_t>(first) * bytes);
-    const int32_t error = direction == Direction::out ? transfer(pwritev, descriptor_, pieces, count, offset)
-                                                      : transfer(preadv, descriptor_, pieces, count, offset);
-    if (error != 0) return error;
+  uint8_t* const slot = memory_.as<uint8_t>() + start;
+  if (direction == Direction::out) {
+    std::memcpy(slot, block, bytes);
+  } else {
+    std::memcpy(block, slot, bytes);
   }
   return 0;
 }

@@ -23,13 +23,13 @@ struct BlockMove {
 class SwapSpace {
  public:
   // In memory: pages cost nothing until a slot is first written. Throws std::bad_alloc.
-  explicit SwapSpace(size_t bytes) : bytes_(bytes), memory_(bytes) {}
+  explicit SwapSpace(size_t bytes) : bytes_(bytes), memory_(bytes, Paging::sparse) {}
   // In an open file from file_offset on; the descriptor stays the caller's.
   SwapSpace(size_t bytes, int descriptor, size_t file_offset)
       : bytes_(bytes), descriptor_(descriptor), file_offset_(file_offset) {}
 
   size_t bytes() const { return bytes_; }
-  size_t num_slots(const KvCache& cache) const { return bytes_ / cache.all_layers_bytes(); }
+  size_t num_slots(const KvCache& cache) const { return bytes_ / cache.block_bytes(); }
 
   // errors[i] becomes 0, or the errno that kept move i from being made. Moves share the pool's threads.
   void out(KvCache& cache, const BlockMove* moves, size_t count, int32_t* errors, ThreadPool& pool) const;

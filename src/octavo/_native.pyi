@@ -43,7 +43,7 @@ class KvKind(enum.Enum):
     i8 = 3
 
 class KvCache:
-    """Memory of keys and values, by layer and block."""
+    """Memory of keys and values, by block and layer."""
 
     def __init__(self, kind: KvKind, num_layers: int, num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int) -> None: ...
 

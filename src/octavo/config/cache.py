@@ -21,7 +21,8 @@ class CacheConfig:
     )
     kv_cache_dtype: str = option(
         "auto",
-        "Storage type of keys and values; auto is float32. int8 keeps a scale for each key and value of a head.",
+        "Storage type of keys and values; auto is float32 for weights held in float32, else float16. int8 keeps a scale for "
+        "each key and value of a head.",
         choices=("auto", "float32", "float16", "bfloat16", "int8"),
     )
     enable_prefix_caching: bool = option(True, "Reuse the KV blocks of equal prompt beginnings. Results do not change.")

@@ -13,6 +13,7 @@ from typing import Any
 
 from octavo.config.cache import GIB
 from octavo.config.engine import EngineConfig
+from octavo.config.loading import LoadingConfig
 from octavo.config.machine import Machine
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import SchedulerConfig
@@ -99,7 +100,7 @@ def resolve(
         raise ConfigError(
             f"--block-size {cache.block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size"
         )
-    kv_dtype = "float32" if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
+    kv_dtype = _auto_kv_dtype(config.loading, model) if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
     block_bytes = kv_block_bytes(model, cache.block_size, kv_dtype)
     scheduler = fit_step(config.scheduler, notices)
     if scheduler.max_model_len is not None and scheduler.max_model_len > model.max_position:
@@ -198,6 +199,14 @@ def fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:
 def _with_field(scheduler: SchedulerConfig, name: str, value: int) -> SchedulerConfig:
     changes: dict[str, Any] = {name: value}
     return replace(scheduler, **changes)
+
+
+def _auto_kv_dtype(loading: LoadingConfig, model: ModelConfig) -> str:
+    """float32 where weights and arithmetic are; else float16, whose rounding is far below that of int8 activations."""
+    if loading.quantization in ("int8", "int4"):
+        return "float16"
+    held = model.dtype if loading.dtype == "auto" else loading.dtype
+    return "float32" if held == "float32" else "float16"
 
 
 def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, block_bytes: int, free_bytes: int) -> int:

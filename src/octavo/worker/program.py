@@ -13,7 +13,6 @@ from octavo.models.registry import load_model
 from octavo.ops.interface import Backend, KVCacheSpec, Model, Program
 from octavo.ops.registry import make_backend
 from octavo.step import Relayout
-from octavo.worker.memory import resolve_kv_dtype
 
 
 class LoadedModel:
@@ -82,7 +81,7 @@ def load_program(config: EngineConfig, checkpoint: Checkpoint, num_blocks: int, 
         num_kv_heads=model_config.num_kv_heads,
         block_size=config.cache.block_size,
         head_dim=model_config.head_dim,
-        dtype=resolve_kv_dtype(config.cache.kv_cache_dtype),
+        dtype=config.cache.kv_cache_dtype,
     )
     backend.allocate_kv_cache(cache)
     eager = config.backend.enforce_eager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,18 +18,33 @@ from octavo.errors import ConfigError
 BLOCK_BYTES = 2**20
 
 
-def resolved(available: int = 8 * GIB, weight_bytes: int = 0, **options: Any) -> Resolved:
+def resolved(available: int = 8 * GIB, weight_bytes: int = 0, model: ModelConfig = MODEL, **options: Any) -> Resolved:
     def block_bytes(model: ModelConfig, block_size: int, dtype: str) -> int:
         return BLOCK_BYTES * block_size // 16
 
     config = EngineArgs.from_options(**options).create_engine_config()
-    return resolve(config, MODEL, Machine(num_cpus=3, available_bytes=available), block_bytes, weight_bytes=weight_bytes)
+    return resolve(config, model, Machine(num_cpus=3, available_bytes=available), block_bytes, weight_bytes=weight_bytes)
 
 
 def test_every_open_value_is_filled() -> None:
     config = resolved().config
     assert config.backend.num_threads == 3 and config.scheduler.max_model_len == MODEL.max_position
     assert config.cache.kv_cache_dtype == "float32" and config.cache.num_gpu_blocks_override is not None
+
+
+@pytest.mark.parametrize(
+    ("held", "options", "expected"),
+    [
+        ("float32", {}, "float32"),
+        ("bfloat16", {}, "float16"),
+        ("gguf", {}, "float16"),
+        ("gguf", {"dtype": "float32"}, "float32"),
+        ("float32", {"quantization": "int8"}, "float16"),
+        ("gguf", {"kv_cache_dtype": "int8"}, "int8"),
+    ],
+)
+def test_keys_and_values_are_float32_beside_float32_weights_alone(held: str, options: dict[str, Any], expected: str) -> None:
+    assert resolved(model=replace(MODEL, dtype=held), **options).config.cache.kv_cache_dtype == expected
 
 
 def test_the_default_budget_is_a_quarter_of_free_memory_up_to_4_gib() -> None:
