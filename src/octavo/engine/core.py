@@ -148,9 +148,9 @@ class EngineCore:
                 _warn_of_lost_moves(result.swap)
             step_s = self._clock() - started_s
             self._busy_s += step_s
-            if self._tuning is not None:
-                self._tuning.note(plan, step_s)
             outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
+            if self._tuning is not None:
+                self._tuning.note(plan, step_s, self.stats(), self.config.scheduler.max_num_batched_tokens)
         now_s = self._clock()
         return StepOutputs(
             outputs,
@@ -181,6 +181,7 @@ class EngineCore:
     def reconfigure(self, changes: Changes, reason: str = "") -> ReconfigureReport:
         """Change settings between two steps, all or none. No request ends and no byte of an answer changes.
 
+        reason: the tuner's; without one somebody else wants it, and the tuner takes that for what is configured.
         Raises: ConfigError naming the setting that cannot be; everything is as before then.
         """
         started_s = self._clock()
@@ -219,6 +220,8 @@ class EngineCore:
             reason=reason,
         )
         _logger.info("%s", describe_change(report))
+        if self._tuning is not None and not reason:
+            self._tuning.adopt(changes)
         return report
 
     def tune(self) -> ReconfigureReport | None:

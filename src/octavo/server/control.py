@@ -24,6 +24,7 @@ class ReconfigureBody(Body):
     chunked_prefill_size: int | None = None
     max_num_queued_requests: int | None = None
     scheduler_policy: str | None = None
+    admission: str | None = None
     preemption_mode: str | None = None
     block_size: int | None = None
     num_blocks: int | None = None

@@ -23,6 +23,7 @@ CHANGES: list[dict[str, Any]] = [
     {"scheduler_policy": "fair"},
     {"scheduler_policy": "priority"},
     {"scheduler_policy": "fcfs"},
+    {"admission": "eager"},
     {"max_num_queued_requests": 5},
 ]
 
