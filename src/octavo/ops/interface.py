@@ -334,7 +334,7 @@ class Backend(Protocol):
         ...
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
-        """Choose a token for each row. logits [num_logits, vocab_size] stay unchanged.
+        """Choose a token for each row. logits [num_logits, vocab_size] stay unchanged; the result is valid until the next call.
 
         Order: logprobs of the raw logits; bias; repetition (prompt and output), presence and frequency (output) penalties;
         greedy = largest logit, lowest id on ties; else divide by temperature, keep top_k, then top_p, then min_p, and take the
@@ -343,7 +343,10 @@ class Backend(Protocol):
         ...
 
     def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
-        """Raw log-softmax of given tokens at given logit rows, with their rank and the `top` alternatives (prompt logprobs)."""
+        """Raw log-softmax of given tokens at given logit rows, with their rank and the `top` alternatives (prompt logprobs).
+
+        The result is valid until the next call of this or `sample`.
+        """
         ...
 
     def describe(self) -> dict[str, str]:

@@ -50,6 +50,7 @@ class CpuBackend:
         self._pool = _native.ThreadPool(num_threads)
         self._parameters = CpuParameters(Packer(self._pool, dtype, quantization))
         self._sampler = _native.Sampler.create(self._pool, self._isa)
+        self._result = _empty_result(0, 0)
         self._cache: _native.KvCache | None = None
         self._swap: _native.SwapSpace | None = None
 
@@ -126,8 +127,7 @@ class CpuBackend:
         return {moves[index][0]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
-        count = len(rows.logit_row)
-        result = _empty_result(count, max(0, int(rows.top_logprobs.max(initial=0))))
+        result = self._result_of(len(rows.logit_row), max([0, *rows.top_logprobs.tolist()]))
         self._sampler.sample(
             logits,
             rows.logit_row,
@@ -157,11 +157,17 @@ class CpuBackend:
         return result
 
     def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
-        result = _empty_result(len(rows), top)
+        result = self._result_of(len(rows), top)
         self._sampler.given(
             logits, rows, token_ids, top, result.token_ids, result.logprob, result.rank, result.top_ids, result.top_values
         )
         return result
+
+    def _result_of(self, count: int, top: int) -> SampleResult:
+        """Room for a result; that of the last call, if it has the right size."""
+        if self._result.top_ids.shape != (count, top):
+            self._result = _empty_result(count, top)
+        return self._result
 
     def describe(self) -> dict[str, str]:
         return {

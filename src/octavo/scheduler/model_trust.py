@@ -1,4 +1,4 @@
-"""Pace: how far the step-time model can be trusted with prompt tokens beside decodes."""
+"""ModelTrust: how far the step-time model can be trusted with prompt tokens beside decodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GROWTH = 2
 _FORGETTING = 0.99
 
 
-class Pace:
+class ModelTrust:
     """Learns from steps that had decodes and prompt tokens, which are those that a latency target is about.
 
     slack   seconds that such a step takes for each second the model says: the running mean and the mean deviation from it, so
