@@ -100,6 +100,11 @@ def resolve(
         raise ConfigError(
             f"--block-size {cache.block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size"
         )
+    if cache.block_size % 16:
+        notices.append(
+            f"--block-size {cache.block_size} is no multiple of 16: attention copies what it reads, and decoding may take twice "
+            "as long"
+        )
     kv_dtype = _auto_kv_dtype(config.loading, model) if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
     block_bytes = kv_block_bytes(model, cache.block_size, kv_dtype)
     scheduler = fit_step(config.scheduler, notices)
