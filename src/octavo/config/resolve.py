@@ -102,8 +102,8 @@ def resolve(
         )
     if cache.block_size % 16:
         notices.append(
-            f"--block-size {cache.block_size} is no multiple of 16: attention copies what it reads, which may double the time of "
-            "decoding"
+            f"--block-size {cache.block_size} is no multiple of 16: attention copies what it reads, which may double the time "
+            "of decoding"
         )
     kv_dtype = _auto_kv_dtype(config.loading, model) if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
     block_bytes = kv_block_bytes(model, cache.block_size, kv_dtype)
