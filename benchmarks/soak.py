@@ -49,7 +49,11 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 OPTIONAL: tuple[dict[str, Any], ...] = (
     *({"scheduler_policy": policy} for policy in ("fcfs", "sjf", "priority", "fair")),
     *({"preemption_mode": mode} for mode in ("auto", "recompute", "swap")),
-    *({"swap_space": gib} for gib in (0.02, 0.05)),
+    *({"swap_space": gib} for gib in (0.003, 0.02, 0.05)),
+    *({"admission": mode} for mode in ("optimistic", "guaranteed", "eager")),
+    *({"target_itl": milliseconds} for milliseconds in (0, 40.0)),
+    *({"max_num_queued_tokens": tokens} for tokens in (0, 4000)),
+    *({"max_wait": seconds} for seconds in (2.0, 60.0)),
 )
 """Used as far as the server knows them."""
 ARGUMENTS = (

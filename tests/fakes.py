@@ -16,7 +16,16 @@ from octavo.config.machine import Machine
 from octavo.config.resolve import resolve
 from octavo.engine.build import BuiltCore, assemble_core
 from octavo.loader.checkpoint import open_config
-from octavo.step import NewSequence, Relayout, SampledToken, ScheduledSequence, StepPlan, StepResult, TokenLogprobs
+from octavo.step import (
+    NewSequence,
+    Relayout,
+    RelayoutResult,
+    SampledToken,
+    ScheduledSequence,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+)
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 EOS = 256
@@ -84,6 +93,7 @@ class FakeWorker:
         self.batch_sizes: list[int] = []
         self.relayouts: list[Relayout] = []
         self.fail_reconfigure: Exception | None = None
+        self.swap_block_s: float | None = None
 
     def execute(self, plan: StepPlan) -> StepResult:
         self.num_steps += 1
@@ -101,12 +111,13 @@ class FakeWorker:
                 raise FloatingPointError("poisoned")
         return StepResult(plan.step_id, [self._sample(share) for share in plan.sequences if share.needs_sample])
 
-    def reconfigure(self, relayout: Relayout) -> None:
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         self.relayouts.append(relayout)
         if self.fail_reconfigure is not None:
             raise self.fail_reconfigure
         for seq_id in self.known.keys() - relayout.tables.keys():
             del self.known[seq_id]
+        return RelayoutResult(swap_block_s=self.swap_block_s)
 
     def _sample(self, share: ScheduledSequence) -> SampledToken:
         new, token_ids = self.known[share.seq_id]

@@ -21,6 +21,19 @@ const BlockMove* check_moves(const SwapSpace& space, const KvCache& cache, const
   return move;
 }
 
+// moves [n, 2]: slot, slot.
+const SlotMove* check_shifts(const SwapSpace& space, const KvCache& cache, const Moves& moves, const Errors& errors) {
+  static_assert(sizeof(SlotMove) == 2 * sizeof(int32_t));
+  require(moves.shape(1) == 2, "moves must be [n, 2]");
+  require(errors.shape(0) == moves.shape(0), "errors must have one entry per move");
+  const size_t num_slots = space.num_slots(cache);
+  const int32_t* slots = moves.data();
+  for (size_t i = 0; i < 2 * moves.shape(0); ++i) {
+    require(slots[i] >= 0 && static_cast<size_t>(slots[i]) < num_slots, "a move names a slot beyond the swap space");
+  }
+  return reinterpret_cast<const SlotMove*>(slots);
+}
+
 }  // namespace
 
 void bind_swap(nb::module_& module) {
@@ -44,7 +57,16 @@ void bind_swap(nb::module_& module) {
             const nb::gil_scoped_release release;
             space.in(cache, checked, moves.shape(0), errors.data(), pool);
           },
-          nb::arg("cache"), nb::arg("moves"), nb::arg("errors"), nb::arg("pool"), "Copy slots to blocks; as out.");
+          nb::arg("cache"), nb::arg("moves"), nb::arg("errors"), nb::arg("pool"), "Copy slots to blocks; as out.")
+      .def(
+          "shift",
+          [](const SwapSpace& space, const KvCache& cache, const Moves& moves, const Errors& errors) {
+            const SlotMove* checked = check_shifts(space, cache, moves, errors);
+            const nb::gil_scoped_release release;
+            space.shift(cache, checked, moves.shape(0), errors.data());
+          },
+          nb::arg("cache"), nb::arg("moves"), nb::arg("errors"), "Copy slots to slots, moves int32 [n, 2]; errors as out.")
+      .def("resize", &SwapSpace::resize, nb::arg("bytes"), "Another size; slots within both sizes keep their content.");
 }
 
 }  // namespace octavo

@@ -56,14 +56,7 @@ void ThreadPool::run(void (*job)(void*, int), void* context) {
   }
 }
 
-void ThreadPool::barrier() {
-  if (size_ == 1) return;
-  const uint32_t phase = phase_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    return;
-  }
+void ThreadPool::wait_past(uint32_t phase) {
   for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
     if (spins < kBarrierSpins) relax(); else sched_yield();
   }

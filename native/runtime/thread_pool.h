@@ -31,11 +31,19 @@ class ThreadPool {
     run([](void* context, int member) { (*static_cast<std::remove_reference_t<Job>*>(context))(member); }, &job);
   }
 
-  // Meeting point of all members inside a job: nobody passes before everybody came.
-  void barrier();
+  // Meeting point of all members inside a job: nobody passes before everybody came and the last one to come has run `finish`.
+  template <class Finish>
+  void barrier(const Finish& finish) {
+    const uint32_t phase = phase_.load(std::memory_order_relaxed);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) != size_ - 1) return wait_past(phase);
+    finish();
+    arrived_.store(0, std::memory_order_relaxed);
+    phase_.store(phase + 1, std::memory_order_release);
+  }
 
  private:
   void helper(int member);
+  void wait_past(uint32_t phase);
 
   const int size_;
   void (*job_)(void*, int) = nullptr;

@@ -21,6 +21,8 @@ constexpr int32_t kMinPanelsPerTask = 4;
 constexpr int32_t kMaxBlockRows = 48;
 constexpr int32_t kSharedBlockRows = 24;
 
+constexpr int32_t kSerialRows = 2;
+
 int32_t divide_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 // Nanoseconds since it was made; one that is not wanted does not look at the clock.
@@ -56,18 +58,19 @@ void Program::run_phases() {
   pool_->run([this](int member) {
     const int32_t count = num_phases();
     const bool counting = member == 0 && !counts_.empty();
-    for (int32_t i = 0, end; i < count; i = end) {
+    for (int32_t i = 0, end, next; i < count; i = next) {
       end = chain_end(i);
+      next = serial_end(end);
       const Stopwatch watch(counting);
       if (end > i + 1) run_chain(i, end, member, counting);
       else run_phase(i, member);
       const int64_t busy = watch.nanoseconds();
-      if (end < count) pool_->barrier();
+      if (end < count) pool_->barrier([&] { run_serial(end, next); });
       if (!counting) continue;
       if (end == i + 1) counts_[i].nanoseconds += busy;   // a chain has counted its blocks
-      waiting_.nanoseconds += watch.nanoseconds() - busy;
+      waiting_.nanoseconds += watch.nanoseconds() - busy - (end < next ? serial_nanoseconds_ : 0);
       waiting_.runs += 1;
-      for (int32_t phase = i; phase < end; ++phase) count_run(phase);
+      for (int32_t phase = i; phase < next; ++phase) count_run(phase);
     }
   });
 }
@@ -79,9 +82,28 @@ int32_t Program::chain_end(int32_t i) const {
   return members == 1 || row_count(phase.rows) >= phase.chain_rows * members ? phase.chain_end : i + 1;
 }
 
-// The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from the others'.
-// A member gets the same rows in every phase that way, and finds them in its cache. The last items come first: prompts follow
-// the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
+// One past the last of the phases from i on that are so short that the member which comes last to a barrier runs them there:
+// a barrier costs about what sharing two rows would gain.
+int32_t Program::serial_end(int32_t i) const {
+  while (i < num_phases() && is_row_local(phases_[i].op) && row_count(phases_[i].rows) <= kSerialRows) ++i;
+  return i;
+}
+
+// On any member, while the others wait: nobody else touches the counts.
+void Program::run_serial(int32_t begin, int32_t end) {
+  serial_nanoseconds_ = 0;
+  for (int32_t i = begin; i < end; ++i) {
+    const Stopwatch watch(!counts_.empty());
+    run_block(phases_[i], {0, row_count(phases_[i].rows)});
+    if (counts_.empty()) continue;
+    counts_[i].nanoseconds += watch.nanoseconds();
+    serial_nanoseconds_ += watch.nanoseconds();
+  }
+}
+
+// The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from those of
+// the others. A member gets the same rows in every phase that way, and finds them in its cache. The last items come first:
+// prompts follow the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
 bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task* task) {
   const int members = pool_->size();
   for (int i = 0; i < members; ++i) {
@@ -203,7 +225,8 @@ void Program::multiply(const Instruction& in, Task rows, Task panels) const {
     const int32_t begin = std::max(panels.first - base, 0), end = std::min(panels.last - base, part.matrix.panels);
     if (begin < end) {
       kernels_->gemm({&part.matrix, x, part.is_quantised() ? &quant_slots_[in.quant].rows : nullptr, out + part.out_column,
-                      residual != nullptr ? residual + part.out_column : nullptr, lda, ldout, ldr, rows.first, rows.last, begin, end});
+                      residual != nullptr ? residual + part.out_column : nullptr, lda, ldout, ldr, rows.first, rows.last, begin,
+                      end});
     }
     base += part.matrix.panels;
   }

@@ -126,13 +126,17 @@ class Program {
   void plan_buffers(View output);
   void cut_phases();
   void reset_counters() { counters_ = std::vector<std::atomic<int32_t>>(phases_.size() * static_cast<size_t>(pool_->size())); }
-  std::atomic<int32_t>& counter(int32_t phase, int member) { return counters_[phases_.size() * static_cast<size_t>(member) + phase]; }
+  std::atomic<int32_t>& counter(int32_t phase, int member) {
+    return counters_[phases_.size() * static_cast<size_t>(member) + static_cast<size_t>(phase)];
+  }
   void link_chains();
   int32_t row_count(RowKind kind) const { return kind == RowKind::tokens ? step_.num_tokens : step_.num_logits; }
   float* address(View view, int64_t* stride) const;
 
   void run_phases();
   int32_t chain_end(int32_t phase) const;
+  int32_t serial_end(int32_t phase) const;
+  void run_serial(int32_t begin, int32_t end);
   bool take(int32_t phase, int32_t count, int32_t step, int member, Task* task);
   void run_chain(int32_t begin, int32_t end, int member, bool counting);
   void run_block(const Phase& phase, Task rows) const;
@@ -161,6 +165,7 @@ class Program {
   std::vector<std::atomic<int32_t>> counters_;   // [member][phase] items taken of that member's share
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
   PhaseCount waiting_;                           // of member 0, for the others
+  int64_t serial_nanoseconds_ = 0;               // of what was last run inside a barrier
   std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member
   int64_t scratch_floats_ = 0;

@@ -12,6 +12,12 @@ void Sampler::run(std::vector<SampleArgs>& rows) {
   const size_t bytes = static_cast<size_t>(rows.front().vocab) * 4 * sizeof(float);
   for (Block& block : scratch_)
     if (block.bytes() < bytes) block = Block(bytes);
+  if (rows.size() == 1) {
+    // One row takes as long as waking the others up, and they leave their cores to other processes meanwhile.
+    rows.front().scratch = scratch_.front().as<float>();
+    kernels_->sample(rows.front());
+    return;
+  }
   std::atomic<int32_t> next{0};
   pool_->run([&](int member) {
     for (;;) {

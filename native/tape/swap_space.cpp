@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 namespace octavo {
 namespace {
@@ -46,6 +47,27 @@ void SwapSpace::move_all(KvCache& cache, const BlockMove* moves, size_t count, i
   });
 }
 
+void SwapSpace::shift(const KvCache& cache, const SlotMove* moves, size_t count, int32_t* errors) const {
+  const size_t bytes = cache.block_bytes();
+  std::vector<uint8_t> buffer(descriptor_ < 0 ? 0 : bytes);
+  for (size_t i = 0; i < count; ++i) {
+    const size_t source = static_cast<size_t>(moves[i].source) * bytes, target = static_cast<size_t>(moves[i].target) * bytes;
+    if (descriptor_ < 0) {
+      std::memcpy(memory_.data() + target, memory_.data() + source, bytes);
+      errors[i] = 0;
+      continue;
+    }
+    errors[i] = transfer(pread, descriptor_, buffer.data(), bytes, static_cast<off_t>(file_offset_ + source));
+    if (errors[i] != 0) continue;
+    errors[i] = transfer(pwrite, descriptor_, buffer.data(), bytes, static_cast<off_t>(file_offset_ + target));
+  }
+}
+
+void SwapSpace::resize(size_t bytes) {
+  if (descriptor_ < 0) memory_.resize(bytes);
+  bytes_ = bytes;
+}
+
 int32_t SwapSpace::move(KvCache& cache, BlockMove move, Direction direction) const {
   const size_t bytes = cache.block_bytes(), start = static_cast<size_t>(move.slot) * bytes;
   uint8_t* const block = cache.block(move.block);
@@ -54,7 +76,7 @@ int32_t SwapSpace::move(KvCache& cache, BlockMove move, Direction direction) con
     return direction == Direction::out ? transfer(pwrite, descriptor_, block, bytes, offset)
                                        : transfer(pread, descriptor_, block, bytes, offset);
   }
-  uint8_t* const slot = memory_.as<uint8_t>() + start;
+  uint8_t* const slot = memory_.data() + start;
   if (direction == Direction::out) {
     std::memcpy(slot, block, bytes);
   } else {

@@ -257,3 +257,9 @@ class SwapSpace:
 
     def into(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], pool: ThreadPool) -> None:
         """Copy slots to blocks; as out."""
+
+    def shift(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+        """Copy slots to slots, moves int32 [n, 2]; errors as out."""
+
+    def resize(self, bytes: int) -> None:
+        """Another size; slots within both sizes keep their content."""

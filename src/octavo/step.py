@@ -137,6 +137,9 @@ class Relayout(msgspec.Struct):
     moves   tokens of the old cache and where they go in the new one; all targets are distinct. What is not moved is lost.
             None: block_size and num_blocks are as before and the cache stays where it is
     tables  block table of each sequence that keeps its blocks; the worker forgets every other sequence
+    num_swap_blocks   blocks of the new size that the swap space has room for
+    swap_moves        (slot, slot) pairs: contents that move within the swap space, before slots from num_swap_blocks on go. No
+                      target is a source. With another block size, or other num_blocks, nothing in it is kept
     """
 
     block_size: int
@@ -145,3 +148,16 @@ class Relayout(msgspec.Struct):
     max_num_batched_tokens: int
     moves: list[TokenRun] | None
     tables: dict[int, list[int]]
+    num_swap_blocks: int = 0
+    swap_moves: list[tuple[int, int]] = []
+
+
+class RelayoutResult(msgspec.Struct):
+    """What the worker did beyond what it was told.
+
+    lost_slots    targets of swap_moves that could not be written, to the reason
+    swap_block_s  seconds to move a block out and back, measured where there was no swap space before
+    """
+
+    lost_slots: dict[int, str] = {}
+    swap_block_s: float | None = None

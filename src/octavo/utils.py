@@ -14,7 +14,7 @@ class HasMemory(Protocol):
 
 
 def memory_stats(engine: HasMemory) -> MemoryReport:
-    """The KV cache of an LLM or LLMEngine laid open: used, cached and free blocks, waste, block map, block tables.
+    """KV cache and swap space of an LLM or LLMEngine laid open: used, cached, free and swapped blocks, waste, block map.
 
     Of a server the same comes from GET /admin/memory, of an AsyncLLMEngine from `await engine.memory_stats()`.
     """

@@ -29,15 +29,18 @@ def test_settings_change_under_running_streams_and_both_sides_know(model: Path) 
     async def test() -> None:
         async with serving(model) as engine:
             sampling = SamplingParams(max_tokens=100, seed=1, ignore_eos=True)
-            texts = [asyncio.create_task(text_of(engine, f"prompt {i}", sampling)) for i in range(6)]
-            await until(lambda: engine.stats().num_running == 6)
+            # One slow prompt holds all steps up, so that none has ended when the last one arrives; should this process be kept
+            # waiting for seconds all the same, those that have ended count as started.
+            prompts = ["slow", *(f"prompt {i}" for i in range(5))]
+            texts = [asyncio.create_task(text_of(engine, prompt, sampling)) for prompt in prompts]
+            await until(lambda: engine.stats().num_running + sum(text.done() for text in texts) == 6)
             report = await engine.reconfigure(block_size=32, max_num_seqs=2, max_num_batched_tokens=16, chunked_prefill_size=16)
             assert report.changed["block_size"] == (16, 32)
             assert engine.resolved_config == report.config and engine.resolved_config.cache.block_size == 32
             memory = await engine.memory_stats()
             assert memory.block_size == 32 and memory.num_blocks == report.config.cache.num_gpu_blocks_override
             assert len(memory.sequences) <= 2
-            assert await asyncio.gather(*texts) == [fake_text(f"prompt {i}", 100, seed=1) for i in range(6)]
+            assert await asyncio.gather(*texts) == [fake_text(prompt, 100, seed=1) for prompt in prompts]
             await until(lambda: engine.ledger.core.num_used_blocks == 0)
             assert engine.ledger.core.num_reconfigurations == 1
 
@@ -94,10 +97,17 @@ def test_a_restarted_core_has_the_changed_settings(model: Path) -> None:
 def test_the_queue_limit_changes_at_the_door(model: Path) -> None:
     async def test() -> None:
         async with serving(model, max_num_seqs=1) as engine:
-            streams = [await engine.add_request("x", LONG) for _ in range(4)]
+            streams = [await engine.add_request("slow", LONG) for _ in range(4)]
             await engine.reconfigure(max_num_queued_requests=1)
             with pytest.raises(OverloadedError, match="the limit is 1"):
                 await engine.add_request("x", LONG)
+            await engine.reconfigure(max_num_queued_requests=99, max_num_queued_tokens=2)
+            with pytest.raises(OverloadedError, match="max-num-queued-tokens"):
+                await engine.add_request("x", LONG)
+            await engine.reconfigure(max_num_queued_tokens=0, queue_timeout=0.001)
+            for stream in streams[1:]:
+                with pytest.raises(OverloadedError, match="queue"):
+                    await stream.__anext__()
             for stream in streams:
                 stream.close()
 

@@ -135,6 +135,48 @@ def test_preemption_by_swap_does_not_change_a_byte(
     assert not file.exists()
 
 
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], tmp_path: Path, where: str
+) -> None:
+    """Shorter requests push out longer ones, which wait in a swap space that shrinks and grows; other limits change, too."""
+    blocks, num_slots, sizes = 60, 200, (190, 120, 200, 60, 150, 20, 10)
+    engine = make_engine(
+        smollm2_gguf,
+        num_gpu_blocks_override=blocks,
+        max_model_len=blocks * BLOCK_SIZE,
+        preemption_mode="swap",
+        scheduler_policy="priority",
+        admission="eager",
+        num_swap_blocks_override=num_slots,
+        swap_path=str(tmp_path / "swap") if where == "file" else None,
+    )
+    slot_gib = (engine.resolved_config.cache.swap_space or 0.0) / num_slots
+    waiting = [index for index, job in enumerate(jobs) if len(job.prompt) <= 520]
+    waiting.sort(key=lambda index: -len(jobs[index].prompt))
+    indices, outputs, seen = list(waiting), {}, []
+    while waiting or engine.has_unfinished_requests():
+        for index in waiting[:2]:
+            job, priority = jobs[index], len(waiting)
+            engine.add_request(str(index), job.prompt, job.params, priority=priority, output_kind=OutputKind.FINAL_ONLY)
+        del waiting[:2]
+        outputs.update({output.request_id: output for output in engine.step()})
+        before = engine.stats().num_swapped_blocks
+        if before and not waiting and engine.stats().num_steps % 3 == 0:
+            changes = {"swap_space": sizes[len(seen) % len(sizes)] * slot_gib, "target_itl": 30.0 * (len(seen) % 2)}
+            assert engine.reconfigure(**changes, max_wait=60.0 + len(seen)).num_preempted == 0
+            seen.append((before, engine.stats().num_swapped_blocks, engine.stats().num_swap_blocks))
+    engine.check_integrity()
+    stats = engine.stats()
+    assert stats.swap_in_bytes > 0 and stats.num_swap_failures == 0
+    assert any(0 < after < before for before, after, _ in seen), f"nothing was lost: {seen}"
+    assert any(before == after < size < num_slots for before, after, size in seen), f"nothing was kept in less room: {seen}"
+    assert_equal(
+        [outputs[str(index)] for index in indices], [alone[index] for index in indices], f"swap space resized, {where}"
+    )
+    engine.shutdown()
+
+
 @pytest.mark.parametrize("options", [{"num_threads": 1}, {"num_threads": 3}, {"enforce_eager": True}, {"block_size": 8}])
 def test_threads_eager_mode_and_block_size_do_not_change_a_byte(
     smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]

@@ -52,10 +52,8 @@ def test_tokens_move_bit_by_bit(checkpoint: Checkpoint, device: str, kv_cache_dt
     expected = Driver(make_worker(checkpoint, device, kv_cache_dtype), requests()).run(10)
     driver = Driver(make_worker(checkpoint, device, kv_cache_dtype), requests())
     driver.run(3)
-    tables = {
-        seq_id: driver.worker.batch.block_tables[seq_id, : driver.worker.batch.num_table_blocks[seq_id]].tolist()
-        for seq_id in range(len(LENGTHS))
-    }
+    batch = driver.worker.batch
+    tables = {seq_id: batch.blocks(batch._states[seq_id]).tolist() for seq_id in range(len(LENGTHS))}
     for block_size, num_tokens in ((32, 5), (16, 7), (8, 8), (24, 10)):
         tables = relayout(driver, tables, block_size)
         outcomes = driver.run(num_tokens, chunk=64)

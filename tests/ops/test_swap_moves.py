@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from harness import BLOCK_SIZE, KV, cpu, float_tensor, reference, run
 
+from octavo.errors import ConfigError
 from octavo.ops.cpu.backend import CpuBackend
 from octavo.ops.interface import F32, AttentionSpec, Backend, KVCacheSpec, Ops, StepInputs, Tensor
 from octavo.ops.reference.attention import KVCache
@@ -71,6 +72,12 @@ def test_the_native_core_refuses_blocks_and_slots_that_are_not_there() -> None:
     for move in ((6, 0), (-1, 0), (0, 2), (0, -1)):
         with pytest.raises(ValueError, match="a move names"):
             backend.swap_out([move])
+    for shift in ((2, 0), (0, 2), (-1, 0), (0, -1)):
+        with pytest.raises(ValueError, match="a move names"):
+            backend.resize_swap_space(1, [shift])
+    with pytest.raises(ConfigError, match="cannot be allocated") as refused:
+        backend.resize_swap_space(2**60, [])
+    assert refused.value.param == "swap_space" and backend.swap_in([(4, 1)]) == {}, "it is as it was"
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
@@ -89,6 +96,30 @@ def test_attention_over_blocks_that_were_moved_is_equal_to_the_bit(device: str, 
     assert moved.swap_in([(4, 3), (2, 0)]) == {}
     attend(plain, qkv, [7, 8], 0, 32)
     assert np.array_equal(attend(moved, qkv, [4, 2, 5], 32, 9), attend(plain, qkv, [7, 8, 9], 32, 9))
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("where", ["memory", "file"])
+@pytest.mark.parametrize("device", ["cpu", "reference"])
+def test_what_lies_in_a_space_that_grows_and_shrinks_is_equal_to_the_bit(device: str, where: str, tmp_path: Path) -> None:
+    """One block stays in its slot, the other is moved into a low one before its slot goes."""
+    qkv = np.random.default_rng(12).standard_normal((96, 6 * 16)).astype(np.float32)
+    descriptor, slot_bytes = descriptor_of(where, tmp_path), 2 * 2 * BLOCK_SIZE * 16 * 4
+    resized, plain = (cpu(threads=2), cpu()) if device == "cpu" else (reference(), reference())
+    resized.allocate_swap_space(4 * slot_bytes, descriptor, 4096)
+    attend(resized, qkv, [0, 1], 0, 32)
+    assert resized.swap_out([(1, 0)]) == {}
+    assert resized.resize_swap_space(5000 * slot_bytes, []) == {}
+    assert resized.swap_out([(0, 4999), (1, 3)]) == {}
+    assert resized.resize_swap_space(2 * slot_bytes, [(4999, 1)]) == {}
+    attend(resized, qkv, [0, 1], 48, 32, position=0)
+    assert resized.swap_in([(4, 1), (2, 0)]) == {}
+    attend(plain, qkv, [7, 8], 0, 32)
+    assert np.array_equal(attend(resized, qkv, [4, 2, 5], 32, 9), attend(plain, qkv, [7, 8, 9], 32, 9))
+    assert resized.resize_swap_space(0, []) == {} and resized.resize_swap_space(slot_bytes, []) == {}
+    assert resized.swap_out([(4, 0)]) == {} and resized.swap_in([(9, 0)]) == {}
+    assert np.array_equal(attend(resized, qkv, [9, 2, 5], 32, 9), attend(plain, qkv, [7, 8, 9], 32, 9))
     if descriptor is not None:
         os.close(descriptor)
 

@@ -14,7 +14,7 @@ import sys, time
 start = time.perf_counter()
 import octavo
 seconds = time.perf_counter() - start
-heavy = {"numpy", "torch", "transformers", "fastapi", "tokenizers", "zmq", "msgspec", "rich"} & set(sys.modules)
+heavy = {"numpy", "torch", "transformers", "fastapi", "tokenizers", "msgspec", "rich"} & set(sys.modules)
 print(seconds < 0.1, sorted(heavy))
 """
 

@@ -27,7 +27,6 @@ PACKAGES = (
     "tokenizers",
     "jinja2",
     "msgspec",
-    "pyzmq",
     "fastapi",
     "starlette",
     "pydantic",

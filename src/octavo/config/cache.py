@@ -9,6 +9,11 @@ from octavo.config.option import option
 GIB = 2**30
 
 
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that num_tokens positions take."""
+    return -(-num_tokens // block_size)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
     block_size: int = option(16, "Tokens per KV block, a multiple of 8.", low=8, high=128)

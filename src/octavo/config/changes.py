@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from octavo.config.cache import GIB, CacheConfig
+from octavo.config.cache import GIB, CacheConfig, blocks_for
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import check_option
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.swap_budget import num_swap_blocks
 from octavo.errors import ConfigError
 
 Value = int | float | str | bool | None
+ZERO_IS_NONE = ("target_itl", "max_num_queued_tokens", "queue_timeout")
+"""Settings that may be absent from a configuration. In a change absence means that they stay, so 0 takes them away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,18 +24,24 @@ class Changes:
     """One request to reconfigure; None leaves a setting as it is. Names and meanings are those of the flags.
 
     num_blocks and kv_cache_memory both set the KV budget: give one. With a new block_size and neither, the budget stays, but
-    for what one sequence of max_model_len needs.
+    for what one sequence of max_model_len needs. The settings in ZERO_IS_NONE are taken away with 0.
     """
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     chunked_prefill_size: int | None = None
-    max_num_queued_requests: int | None = None
+    target_itl: float | None = None
     scheduler_policy: str | None = None
+    max_wait: float | None = None
+    admission: str | None = None
     preemption_mode: str | None = None
+    max_num_queued_requests: int | None = None
+    max_num_queued_tokens: int | None = None
+    queue_timeout: float | None = None
     block_size: int | None = None
     num_blocks: int | None = None
     kv_cache_memory: float | None = None
+    swap_space: float | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Changes:
@@ -56,11 +65,12 @@ class Changes:
 
 
 def settings_in_force(config: EngineConfig) -> dict[str, Value]:
-    """What `Changes` can change, as it is in a resolved configuration."""
+    """What `Changes` can change, as it is in a resolved configuration; 0 for what there is not."""
     values: dict[str, Value] = {}
     for field in fields(Changes):
         section, name = _home(field.name)
-        values[field.name] = getattr(getattr(config, section), name)
+        value = getattr(getattr(config, section), name)
+        values[field.name] = 0 if value is None else value
     return values
 
 
@@ -73,15 +83,19 @@ def apply_changes(config: EngineConfig, changes: Changes, *, free_bytes: int) ->
     given = changes.given()
     for name, value in given.items():
         section, field_name = _home(name)
+        if name in ZERO_IS_NONE and value == 0 and not isinstance(value, bool):
+            value = None
         part: Any = replace(getattr(config, section), **{field_name: value})
         check_option(part, field_name, param=name)
         if section == "scheduler":
             config = replace(config, scheduler=part)
     _check_step(config.scheduler, given)
-    if config.scheduler.preemption_mode == "swap" and not config.cache.num_swap_blocks_override:
-        raise ConfigError("preemption_mode swap needs a swap space, and this engine has none", param="preemption_mode")
     if given.keys() & {"block_size", "num_blocks", "kv_cache_memory"}:
         config = replace(config, cache=_cache(config, changes, free_bytes))
+    if changes.swap_space is not None:
+        config = replace(config, cache=_with_swap_space(config, changes.swap_space, free_bytes))
+    if config.scheduler.preemption_mode == "swap" and not config.cache.num_swap_blocks_override:
+        raise ConfigError("preemption_mode swap needs a swap space, and this engine has none", param="preemption_mode")
     return config
 
 
@@ -115,16 +129,16 @@ def _cache(config: EngineConfig, changes: Changes, free_bytes: int) -> CacheConf
     if block_size % 8:
         low = block_size - block_size % 8
         raise ConfigError(f"block_size {block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size")
-    block_bytes = old_bytes // old_tokens * block_size
+    block_bytes = _block_bytes(cache) // cache.block_size * block_size
     param = "block_size"
     if changes.num_blocks is not None:
         param, num_blocks = "num_blocks", changes.num_blocks
     elif changes.kv_cache_memory is not None:
         param, num_blocks = "kv_cache_memory", int(changes.kv_cache_memory * GIB) // block_bytes
     else:
-        num_blocks = max(old_tokens // block_size, -(-max_model_len // block_size))
+        num_blocks = max(old_tokens // block_size, blocks_for(max_model_len, block_size))
     if num_blocks * block_size < max_model_len:
-        needed = -(-max_model_len // block_size)
+        needed = blocks_for(max_model_len, block_size)
         raise ConfigError(
             f"{param} leaves {num_blocks} blocks of {block_size} = {num_blocks * block_size} tokens, but max_model_len is "
             f"{max_model_len}: {needed} blocks or more ({needed * block_bytes / GIB:.3f} GiB) are needed",
@@ -137,12 +151,28 @@ def _cache(config: EngineConfig, changes: Changes, free_bytes: int) -> CacheConf
             f"of memory are free for the KV cache",
             param=param,
         )
-    # The swap space stays as many bytes; for its blocks see KVCacheManager.empty_copy.
-    num_swap_blocks = (cache.num_swap_blocks_override or 0) * cache.block_size // block_size
     return replace(
         cache,
         block_size=block_size,
         num_gpu_blocks_override=num_blocks,
         kv_cache_memory=new_bytes / GIB,
-        num_swap_blocks_override=num_swap_blocks,
+        # The swap space stays as many bytes. What is in it belongs to blocks of the old size and is computed again.
+        num_swap_blocks_override=(cache.num_swap_blocks_override or 0) * cache.block_size // block_size,
     )
+
+
+def _with_swap_space(config: EngineConfig, swap_space: float, free_bytes: int) -> CacheConfig:
+    """The KV cache with a swap space of so many GiB. What it has now it may keep; more must be free beside the KV cache."""
+    cache, block_bytes = config.cache, _block_bytes(config.cache)
+    assert cache.num_gpu_blocks_override is not None
+    num_blocks = cache.num_gpu_blocks_override
+    old_bytes = (cache.num_swap_blocks_override or 0) * block_bytes
+    room = old_bytes + max(0, free_bytes - num_blocks * block_bytes)
+    wanted = replace(cache, swap_space=swap_space, num_swap_blocks_override=None)
+    num_slots = num_swap_blocks(wanted, config.scheduler.preemption_mode, num_blocks, block_bytes, room)
+    return replace(wanted, swap_space=num_slots * block_bytes / GIB, num_swap_blocks_override=num_slots)
+
+
+def _block_bytes(cache: CacheConfig) -> int:
+    assert cache.num_gpu_blocks_override is not None and cache.kv_cache_memory is not None
+    return round(cache.kv_cache_memory * GIB) // cache.num_gpu_blocks_override

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from octavo.config.cache import GIB
+from octavo.config.cache import GIB, blocks_for
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import LoadingConfig
 from octavo.config.machine import Machine
@@ -99,6 +99,11 @@ def resolve(
         low = cache.block_size - cache.block_size % 8
         raise ConfigError(
             f"--block-size {cache.block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size"
+        )
+    if cache.block_size % 16:
+        notices.append(
+            f"--block-size {cache.block_size} is no multiple of 16: attention copies what it reads, which may double the time "
+            "of decoding"
         )
     kv_dtype = _auto_kv_dtype(config.loading, model) if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
     block_bytes = kv_block_bytes(model, cache.block_size, kv_dtype)
@@ -230,7 +235,7 @@ def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, blo
     elif budget_gib is not None:
         num_blocks, flag = int(budget_gib * GIB) // block_bytes, f"--kv-cache-memory {budget_gib:g}"
     else:
-        useful = max_num_seqs * _blocks_for(max_model_len, cache.block_size)
+        useful = max_num_seqs * blocks_for(max_model_len, cache.block_size)
         return max(1, min(useful, min(MAX_DEFAULT_KV_BYTES, free_bytes // DEFAULT_KV_SHARE) // block_bytes))
     if num_blocks < 1:
         raise ConfigError(
@@ -264,7 +269,7 @@ def _require_useful_context(model: ModelConfig, num_blocks: int, block_size: int
     if capacity < useful:
         raise ConfigError(
             f"the KV cache of {_size(num_blocks * block_bytes)} holds only {capacity} tokens, too few to chat; set "
-            f"--kv-cache-memory {_gib_up(_blocks_for(useful, block_size) * block_bytes)} or more, or ask for such a short "
+            f"--kv-cache-memory {_gib_up(blocks_for(useful, block_size) * block_bytes)} or more, or ask for such a short "
             f"context with --max-model-len {capacity}",
             param="kv_cache_memory",
         )
@@ -279,21 +284,17 @@ def _fit_context(
         if model.max_position > capacity:
             notices.append(
                 f"the context is {capacity} tokens instead of the model's {model.max_position}, because the KV cache holds no "
-                f"more; --kv-cache-memory {_gib_up(_blocks_for(model.max_position, block_size) * block_bytes)} would fit all"
+                f"more; --kv-cache-memory {_gib_up(blocks_for(model.max_position, block_size) * block_bytes)} would fit all"
             )
         return min(model.max_position, capacity)
     if asked > capacity:
-        needed = _gib_up(_blocks_for(asked, block_size) * block_bytes)
+        needed = _gib_up(blocks_for(asked, block_size) * block_bytes)
         raise ConfigError(
             f"--max-model-len {asked} does not fit the KV cache of {_size(num_blocks * block_bytes)}, which holds {capacity} "
             f"tokens; set --kv-cache-memory {needed} or more, or --max-model-len {capacity} or less",
             param="kv_cache_memory",
         )
     return asked
-
-
-def _blocks_for(num_tokens: int, block_size: int) -> int:
-    return -(-num_tokens // block_size)
 
 
 def _gib_up(size_bytes: int) -> str:

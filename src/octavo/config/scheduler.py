@@ -61,8 +61,8 @@ class SchedulerConfig:
     )
     auto_tune: bool = option(
         False,
-        "Turn max_num_seqs, chunked_prefill_size and block_size by rule while requests run, within bounds. Every change is"
-        " logged; no byte of an answer changes.",
+        "Turn step sizes, admission, preemption mode and block size by rule while requests run: throughput while requests wait,"
+        " back to what was configured when it is calm. Every change is logged; no byte of an answer changes.",
     )
     max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)
     max_num_queued_tokens: int | None = option(

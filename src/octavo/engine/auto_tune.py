@@ -1,76 +1,111 @@
-"""AutoTuner: settings by rule, from what a few seconds of load looked like. Pure: observations in, changes out, no clock.
+"""AutoTuner: settings by rule, from what a second of load at a time looked like. Pure: observations in, changes out, no clock.
 
 Rules, in this order; each must hold HOLD observations in a row, and after a change nothing happens for COOL_DOWN of them:
 
-    thrashing  sequences are preempted in a cache that is nearly full        -> fewer seats (max_num_seqs)
-    jerky      the slowest steps take many times the median one              -> smaller prefill chunks
-    crowded    requests wait for a seat while the cache has much room        -> more seats, on trial
-    wasteful   requests wait, the cache is full and much of it is unfilled   -> smaller blocks
-    calm       nobody waits and the cache is half empty, for longer          -> back towards what was configured
+    thrashing  sequences are preempted in a nearly full cache and computed again     -> what the tuner added is taken back:
+               swap if that was excluded and there is a space for it, else admission as it was, else fewer seats (max_num_seqs)
+    jerky      the slowest steps take many times the median one                      -> smaller prefill chunks
+    crowded    requests wait for a seat while the cache has much room                -> seats to clear the queue, on trial, and
+               a step that is larger by as much, so that prompts keep their part of it
+    held back  requests wait beside free seats for blocks that the running ones will need only later, and there is a swap space
+                                                                                     -> admission "eager", on trial
+    wasteful   requests wait, the cache is full and much of it is unfilled           -> smaller blocks, on trial
+    calm       nobody waits and the cache is half empty, for longer                  -> back to what was configured
 
-More seats are a trial: they grow further only if they bring more tokens per second, and are taken away if they bring fewer.
-Smaller blocks drop what the prefix cache remembers of ended requests, so they are only taken where it finds little. What
-preempted sequences leave behind is not decided here: that is for --preemption-mode. Blocks larger than configured are never
-taken; no load was found that gains from them.
+A trial is judged by its pace (see pace.py) and taken back if that fell; one at a time. Smaller blocks drop what the prefix
+cache remembers of ended requests, so they are only taken where it finds little. Between swapping and computing again
+--preemption-mode auto already chooses by measured costs, each time. Blocks larger than configured are never taken; no load was
+found that gains from them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, fields, replace
 
 from octavo.config.changes import Changes
+from octavo.engine.pace import Weights, Work, pace
 
 HOLD = 3
-COOL_DOWN = 5
-CALM_HOLD = 10
-BARRED = 60
-"""Observations for which a setting that did not do well is not tried again."""
+COOL_DOWN = 3
+TRIAL = 6
+"""Observations before and after a change that are compared."""
+CALM_HOLD = 30
+BARRED = 120
+"""Observations for which what did not do well is not tried again."""
 
 NEARLY_FULL = 0.85
 MUCH_ROOM = 0.6
 HALF_EMPTY = 0.5
 THRASHING = 0.05
-"""Preemptions per step."""
+"""Preemptions per step whose tokens are computed again."""
+STORM = 1.0
+"""Preemptions per step of any kind."""
 JERKY = 4.0
-"""Slowest steps against the median one. Chunks of 256 beside decodes of a small model are near 3."""
+"""Slowest steps against the median one. With the default step the p99 of the gaps is 2.7 times their median."""
 WASTEFUL = 0.06
-"""Share of the used slots without a token; at block size 16 a load of short requests has 4%."""
+"""Share of the used slots without a token; at block size 16 a load of short requests has 4%, at 32 twice that."""
 FEW_HITS = 0.05
-GAIN = 1.03
+MOSTLY_FULL = 0.8
+"""Share of the steps that had no token left."""
 LOSS = 0.95
-"""A trial that brings GAIN times the tokens per second may be followed by another; one that brings less than LOSS times is
-undone. In between it stands: undoing it would preempt requests for nothing."""
+"""A trial whose pace is below LOSS times what it was is undone. One that changed little stands: undoing it would preempt
+requests for nothing."""
 
 MIN_SEATS = 4
 MIN_CHUNK = 64
-MIN_BLOCK = 8
+MIN_BLOCK = 16
+"""Attention reads blocks of 16 tokens and multiples of it in place; at 8 or 24 a decode takes twice as long."""
 SEATS_FACTOR = 4
-"""Most seats, in multiples of what was configured; never more than a step has tokens."""
+"""Most seats, in multiples of what was configured. The step grows by the added seats, and for no other reason: with prompts of
+500 tokens steps of 192 and 256 instead of 96 gave 3 and 4% fewer tokens per second, and gaps of two and three times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """An interval of some seconds. median_step_s and slow_step_s (95th percentile) are 0 without a step; tokens: generated."""
+    """An interval of about a second.
+
+    num_running           most that ran at once
+    num_waiting           fewest that waited at the end of a step: above 0, somebody waited all the time
+    kv_cache_usage        mean share of the blocks that were used
+    full_steps            share of the steps whose tokens were all taken
+    recomputes_per_step   those of preemptions_per_step that did not go to the swap space
+    median_step_s, slow_step_s   50th and 95th percentile of steps with decodes; 0 without any
+    done, weights         what the steps computed, and what of it takes how long; see pace.py
+    """
 
     num_running: int
     num_waiting: int
     kv_cache_usage: float
     waste: float
     hit_rate: float
+    full_steps: float
     preemptions_per_step: float
+    recomputes_per_step: float
     median_step_s: float
     slow_step_s: float
-    tokens_per_s: float
+    done: Work
+    weights: Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the tuner turns."""
+    """What the tuner turns, and what bounds it: has_swap_space, target_itl_s."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
     chunked_prefill_size: int
     block_size: int
+    admission: str
+    preemption_mode: str
+    has_swap_space: bool = False
+    target_itl_s: float | None = None
+
+    def to_reach(self, other: Settings) -> Changes:
+        """What must change for these settings to become the others."""
+        names = [field.name for field in fields(Changes) if hasattr(self, field.name)]
+        wanted = {name: getattr(other, name) for name in names if getattr(other, name) != getattr(self, name)}
+        return Changes(**wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,43 +118,40 @@ class Decision:
 
 @dataclass(slots=True)
 class _Trial:
-    """Seats that were added, and what is to be beaten."""
+    """A change by `rule` that is taken back if it lowers the pace. weights are those of its beginning."""
 
-    seats_before: int
-    tokens_per_s: float
-    total: float = 0.0
-    count: int = 0
+    rule: str
+    before: Settings
+    weights: Weights
+    pace_before: float
 
 
 class AutoTuner:
     """`configured` is where calm leads back to."""
 
     def __init__(self, configured: Settings) -> None:
-        self._configured = configured
+        self.configured = configured
         self._held: dict[str, int] = {}
+        self._barred: dict[str, int] = {}
         self._cool = 0
         self._trial: _Trial | None = None
-        self._most_seats = min(SEATS_FACTOR * configured.max_num_seqs, configured.max_num_batched_tokens)
-        self._ceiling = self._most_seats
-        self._barred = 0
+        self._done: deque[Work] = deque(maxlen=TRIAL)
+        """Of the last observations under the settings in force."""
 
     def observe(self, seen: Observation, now: Settings) -> Decision | None:
         """One more observation under the settings `now`; what to change after it, if anything."""
-        self._barred = max(0, self._barred - 1)
-        if self._barred == 0:
-            self._ceiling = self._most_seats
-        if self._trial is not None:
-            self._trial.total += seen.tokens_per_s
-            self._trial.count += 1
+        self._barred = {rule: left - 1 for rule, left in self._barred.items() if left > 1}
         if self._cool > 0:
             self._cool -= 1
             return None
+        self._done.append(seen.done)
         decision = self._judge_trial(seen, now)
         if decision is None:
-            rules = (self._thrashing, self._jerky, self._crowded, self._wasteful, self._calm)
+            rules = (self._thrashing, self._jerky, self._crowded, self._held_back, self._wasteful, self._calm)
             decision = next((made for rule in rules if (made := rule(seen, now)) is not None), None)
         if decision is not None:
             self._held.clear()
+            self._done.clear()
             self._cool = COOL_DOWN
         return decision
 
@@ -129,24 +161,41 @@ class AutoTuner:
         self._cool = BARRED
 
     def _judge_trial(self, seen: Observation, now: Settings) -> Decision | None:
-        trial, self._trial = self._trial, None
-        if trial is None or seen.num_waiting == 0 or trial.total / trial.count >= GAIN * trial.tokens_per_s:
-            return None  # it did well, or the load has changed and nothing can be said
-        if trial.total / trial.count >= LOSS * trial.tokens_per_s:
-            self._bar(now.max_num_seqs)
+        trial = self._trial
+        if trial is not None and seen.num_waiting == 0:
+            self._trial = None  # the load has changed, and nothing can be said
             return None
-        self._bar(trial.seats_before)
-        reason = f"{now.max_num_seqs} seats gave {trial.total / trial.count:.0f} tokens/s, fewer gave {trial.tokens_per_s:.0f}"
-        return Decision(Changes(max_num_seqs=trial.seats_before), reason)
+        if trial is None or len(self._done) < TRIAL:
+            return None
+        self._trial = None
+        ratio = pace(self._done, trial.weights) / trial.pace_before
+        if ratio >= LOSS:
+            return None
+        self._barred[trial.rule] = BARRED
+        return Decision(now.to_reach(trial.before), f"{trial.rule}: the pace was only {ratio:.0%} of what it had been")
+
+    def _try(self, rule: str, seen: Observation, now: Settings, wanted: Settings, reason: str) -> Decision:
+        self._trial = _Trial(rule, now, seen.weights, pace(self._done, seen.weights))
+        return Decision(now.to_reach(wanted), f"{rule}: {reason}")
+
+    def _insist(self, rule: str, now: Settings, wanted: Settings, reason: str) -> Decision:
+        self._trial = None
+        return Decision(now.to_reach(wanted), f"{rule}: {reason}")
 
     def _thrashing(self, seen: Observation, now: Settings) -> Decision | None:
-        applies = seen.preemptions_per_step > THRASHING and seen.kv_cache_usage > NEARLY_FULL
+        many = seen.recomputes_per_step > THRASHING or seen.preemptions_per_step > STORM
         seats = max(MIN_SEATS, 3 * min(seen.num_running, now.max_num_seqs) // 4)
-        if not self._holds("thrashing", applies and seats < now.max_num_seqs, HOLD):
+        if now.preemption_mode == "recompute" and now.has_swap_space:
+            wanted = replace(now, preemption_mode="auto")
+        elif now.admission != self.configured.admission:
+            wanted = replace(now, admission=self.configured.admission)
+        else:
+            wanted = replace(now, max_num_seqs=min(seats, now.max_num_seqs))
+        if not self._holds("thrashing", many and seen.kv_cache_usage > NEARLY_FULL and wanted != now, HOLD):
             return None
-        self._bar(seats)
+        self._barred["held back"] = self._barred["crowded"] = BARRED
         reason = f"{seen.preemptions_per_step:.2f} preemptions per step with a KV cache {seen.kv_cache_usage:.0%} full"
-        return Decision(Changes(max_num_seqs=seats), reason)
+        return self._insist("thrashing", now, wanted, reason)
 
     def _jerky(self, seen: Observation, now: Settings) -> Decision | None:
         applies = seen.median_step_s > 0.0 and seen.slow_step_s > JERKY * seen.median_step_s and seen.num_running > 1
@@ -154,46 +203,51 @@ class AutoTuner:
         if not self._holds("jerky", applies and chunk < now.chunked_prefill_size, HOLD):
             return None
         reason = f"slow steps take {1000 * seen.slow_step_s:.0f} ms, the median {1000 * seen.median_step_s:.0f} ms"
-        return Decision(Changes(chunked_prefill_size=chunk), reason)
+        return self._insist("jerky", now, replace(now, chunked_prefill_size=chunk), reason)
 
     def _crowded(self, seen: Observation, now: Settings) -> Decision | None:
+        home = self.configured
         applies = seen.num_waiting > 0 and seen.num_running >= now.max_num_seqs and seen.kv_cache_usage < MUCH_ROOM
-        seats = min(self._ceiling, now.max_num_batched_tokens, now.max_num_seqs + max(1, now.max_num_seqs // 2))
-        if not self._holds("crowded", applies and seats > now.max_num_seqs, HOLD):
+        fitting = int(seen.num_running * NEARLY_FULL / max(seen.kv_cache_usage, 1e-9)) if applies else 0
+        seats = min(SEATS_FACTOR * home.max_num_seqs, seen.num_running + seen.num_waiting, fitting)
+        if now.target_itl_s is not None and seen.median_step_s > 0.0:
+            seats = min(seats, int(now.max_num_seqs * now.target_itl_s / seen.median_step_s))
+        if not self._may_try("crowded", applies and seats > now.max_num_seqs):
             return None
-        self._trial = _Trial(now.max_num_seqs, seen.tokens_per_s)
+        step = max(now.max_num_batched_tokens, home.max_num_batched_tokens + seats - home.max_num_seqs)
+        wanted = replace(now, max_num_seqs=seats, max_num_batched_tokens=step)
         reason = f"{seen.num_waiting} requests wait for a seat with a KV cache {seen.kv_cache_usage:.0%} full"
-        return Decision(Changes(max_num_seqs=seats), reason)
+        return self._try("crowded", seen, now, wanted, reason)
+
+    def _held_back(self, seen: Observation, now: Settings) -> Decision | None:
+        can = now.has_swap_space and now.preemption_mode != "recompute" and now.admission == "optimistic"
+        applies = seen.num_waiting > 0 and 1 < seen.num_running < now.max_num_seqs and seen.full_steps < MOSTLY_FULL
+        if not self._may_try("held back", can and applies and HALF_EMPTY < seen.kv_cache_usage < NEARLY_FULL):
+            return None
+        reason = f"{seen.num_waiting} requests wait for blocks with a KV cache {seen.kv_cache_usage:.0%} full"
+        return self._try("held back", seen, now, replace(now, admission="eager"), reason)
 
     def _wasteful(self, seen: Observation, now: Settings) -> Decision | None:
         is_tight = seen.num_waiting > 0 and seen.kv_cache_usage > NEARLY_FULL
         applies = is_tight and seen.waste > WASTEFUL and seen.hit_rate < FEW_HITS
-        if not self._holds("wasteful", applies and now.block_size > MIN_BLOCK, HOLD):
+        if not self._may_try("wasteful", applies and now.block_size > MIN_BLOCK):
             return None
-        size = max(MIN_BLOCK, now.block_size // 2 // 8 * 8)
-        return Decision(Changes(block_size=size), f"{seen.waste:.0%} of a full KV cache is unfilled while requests wait")
+        size = max(MIN_BLOCK, now.block_size // 2 // MIN_BLOCK * MIN_BLOCK)
+        reason = f"{seen.waste:.0%} of a full KV cache is unfilled while requests wait"
+        return self._try("wasteful", seen, now, replace(now, block_size=size), reason)
 
     def _calm(self, seen: Observation, now: Settings) -> Decision | None:
+        home = self.configured
         applies = seen.num_waiting == 0 and seen.kv_cache_usage < HALF_EMPTY and seen.preemptions_per_step == 0.0
-        home = self._configured
-        chunk = min(home.chunked_prefill_size, 2 * now.chunked_prefill_size)
-        changes = Changes(
-            max_num_seqs=_unless_equal(home.max_num_seqs, now.max_num_seqs),
-            chunked_prefill_size=_unless_equal(chunk, now.chunked_prefill_size),
-            block_size=_unless_equal(home.block_size, now.block_size),
-        )
-        if not self._holds("calm", applies and bool(changes.given()), CALM_HOLD):
+        if not self._holds("calm", applies and now != home and seen.num_running <= home.max_num_seqs, CALM_HOLD):
             return None
-        return Decision(changes, "the load is calm again")
+        return self._insist("calm", now, home, "nobody waits any more")
+
+    def _may_try(self, rule: str, applies: bool) -> bool:
+        """Whether a rule that changes something on trial has held; one trial at a time."""
+        return self._holds(rule, applies and self._trial is None, HOLD)
 
     def _holds(self, rule: str, applies: bool, count: int) -> bool:
-        """Whether the rule has applied `count` times in a row."""
-        self._held[rule] = self._held.get(rule, 0) + 1 if applies else 0
+        """Whether the rule has applied `count` times in a row, and is not barred."""
+        self._held[rule] = self._held.get(rule, 0) + 1 if applies and rule not in self._barred else 0
         return self._held[rule] >= count
-
-    def _bar(self, seats: int) -> None:
-        self._ceiling, self._barred = seats, BARRED
-
-
-def _unless_equal(wanted: int, now: int) -> int | None:
-    return wanted if wanted != now else None

@@ -40,7 +40,12 @@ class BuiltCore:
     program: Callable[[], Program] | None = None
 
 
-def build_core(config: EngineConfig, wrap_worker: Callable[[StepWorker], StepWorker] | None = None) -> BuiltCore:
+def build_core(
+    config: EngineConfig,
+    wrap_worker: Callable[[StepWorker], StepWorker] | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> BuiltCore:
     """config.loading.model is a path here; wrap_worker may put an observer around the worker.
 
     Raises LoadError and ConfigError naming file, tensor or flag.
@@ -49,7 +54,7 @@ def build_core(config: EngineConfig, wrap_worker: Callable[[StepWorker], StepWor
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
     observed = worker if wrap_worker is None else wrap_worker(worker)
-    core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s)
+    core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
     description = resolved.describe(worker.backend.describe())
     return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
 

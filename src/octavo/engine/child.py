@@ -30,15 +30,21 @@ class CoreChild:
         """Start the process on the running loop's thread: the kernel ties a child's life to the thread that made it."""
         self.channel = ParentChannel()
         self.exited = asyncio.Event()
-        start = encode_start(StartCore(self.channel.address, os.getpid(), log_level, config))
+        core_end = self.channel.core_end
+        start = encode_start(StartCore(core_end.fileno(), os.getpid(), log_level, config))
         try:
             # A session of its own keeps the terminal's Ctrl-C away from it; the parent decides when it ends.
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, close_fds=True
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(core_end.fileno(),),
             )
         except OSError as error:
             self.channel.close()
             raise EngineDeadError(f"the engine core cannot be started: {error}") from None
+        core_end.close()  # the core's copy is the only one now, and its end the end of the stream
         self._finalizer = weakref.finalize(self, _kill, self._process)
         self._send_start(start)
         loop = asyncio.get_running_loop()
@@ -72,7 +78,6 @@ class CoreChild:
             raise _error_of(message)
         if not isinstance(message, CoreReady):
             raise EngineDeadError("the engine core spoke before it was ready")
-        self.channel.remove_folder()
         return message
 
     def kill(self) -> None:

@@ -5,6 +5,7 @@ One thread drives it. It validates nothing but survives anything: what raises fo
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -13,6 +14,7 @@ from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
+from octavo.engine.core_stats import core_stats
 from octavo.engine.tuning import Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError
@@ -26,11 +28,15 @@ from octavo.scheduler.relayout import plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult, SwapReport
+from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
 
 MAX_FAILED_STEPS = 32
 """After this many steps in a row in which every sequence failed, the device itself is taken to be broken. So many that a client
 with a request that always fails cannot bring the core down by repeating it a few times."""
+
+STATS_INTERVAL_S = 0.05
+"""Steps of a small model come every 4 ms; statistics of all of them would cost 1% of it in the two processes, and nobody looks
+that often."""
 
 _logger = get_logger(__name__)
 
@@ -40,7 +46,7 @@ class Worker(Protocol):
 
     def execute(self, plan: StepPlan) -> StepResult: ...
 
-    def reconfigure(self, relayout: Relayout) -> None: ...
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult: ...
 
 
 class WorkerBroken(OctavoError):
@@ -79,6 +85,7 @@ class EngineCore:
         self._num_tunings = 0
         self._tuning = Tuning(config, clock()) if config.scheduler.auto_tune else None
         self._num_failed_steps = 0
+        self._stats_due_s = -math.inf
 
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
@@ -102,6 +109,7 @@ class EngineCore:
             self._pending.append(TokenOutput(request.request_id, 0, [], finish_reason=reason, error=_describe(error)))
             return
         self._requests[request.request_id] = sequences
+        self._stats_due_s = -math.inf
         for sequence in sequences.values():
             self._not_started[sequence.seq_id] = sequence
 
@@ -140,47 +148,40 @@ class EngineCore:
                 _warn_of_lost_moves(result.swap)
             step_s = self._clock() - started_s
             self._busy_s += step_s
-            if self._tuning is not None:
-                self._tuning.note(plan, step_s)
             outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
+            if self._tuning is not None:
+                self._tuning.note(plan, step_s, self.stats(), self.config.scheduler.max_num_batched_tokens)
+        now_s = self._clock()
         return StepOutputs(
             outputs,
             [sequence.request_id for sequence in started],
-            self.stats(),
+            self._due_stats(now_s),
             started_s,
-            self._clock(),
+            now_s,
             [sequence.expected_s for sequence in started],
         )
 
     def stats(self) -> CoreStats:
         """Gauges now, counters since the start."""
-        scheduler = self._scheduler.stats()
-        kv, preemption = scheduler.cache, scheduler.preemption
-        return CoreStats(
-            num_running=scheduler.num_running,
-            num_waiting=scheduler.num_waiting,
-            num_used_blocks=kv.num_used,
-            num_blocks=kv.num_blocks,
-            prefix_queries=kv.query_tokens,
-            prefix_hits=kv.hit_tokens,
-            num_preemptions=scheduler.num_preemptions,
+        return core_stats(
+            self._scheduler.stats(),
             num_steps=self._num_steps,
-            num_swapped_blocks=kv.num_swapped,
-            num_swap_blocks=kv.num_swap_blocks,
-            swap_out_bytes=preemption.out_bytes,
-            swap_in_bytes=preemption.in_bytes,
-            num_swap_preemptions=preemption.num_swap,
-            num_swap_failures=preemption.num_failures,
-            prefix_hits_freed=kv.hits.freed,
-            prefix_hits_swapped=kv.hits.swapped,
             busy_s=self._busy_s,
             num_reconfigurations=self._num_reconfigurations,
             num_tunings=self._num_tunings,
         )
 
+    def _due_stats(self, now_s: float) -> CoreStats | None:
+        """The statistics, unless they were told a moment ago and nothing has come or gone since."""
+        if now_s < self._stats_due_s:
+            return None
+        self._stats_due_s = now_s + STATS_INTERVAL_S
+        return self.stats()
+
     def reconfigure(self, changes: Changes, reason: str = "") -> ReconfigureReport:
         """Change settings between two steps, all or none. No request ends and no byte of an answer changes.
 
+        reason: the tuner's; without one somebody else wants it, and the tuner takes that for what is configured.
         Raises: ConfigError naming the setting that cannot be; everything is as before then.
         """
         started_s = self._clock()
@@ -188,25 +189,18 @@ class EngineCore:
         # Blocks that were never used cost no memory yet; the others come back when the cache is replaced.
         free_bytes = self._free_bytes() + max(kv.num_used, kv.num_cached) * self._block_bytes
         after = apply_changes(before, changes, free_bytes=free_bytes)
-        num_blocks = after.cache.num_gpu_blocks_override
-        assert num_blocks is not None
-        plan = plan_relayout(
-            self._scheduler,
-            self._kv_cache,
-            before.scheduler,
-            after.scheduler,
-            num_blocks=num_blocks,
-            block_size=after.cache.block_size,
-        )
+        plan, result = plan_relayout(self._scheduler, self._kv_cache, before, after), RelayoutResult()
         if plan.order is not None:
             try:
-                self._worker.reconfigure(plan.order)
+                result = self._worker.reconfigure(plan.order)
             except MemoryError:
                 raise ConfigError("there is not enough memory for these settings", param=next(iter(changes.given()))) from None
-        self._scheduler.reconfigure(after.scheduler, plan.manager, plan.victims)
+        if plan.slots is not None:
+            plan.manager.swap.resize(plan.slots, result.lost_slots)
+        self._scheduler.reconfigure(after.scheduler, plan.manager, plan.victims, result.swap_block_s)
         if after.scheduler.scheduler_policy != before.scheduler.scheduler_policy:
             self._scheduler.set_policy(policy_for(after.scheduler, self._scheduler.estimator))
-        self._kv_cache, self.config = plan.manager, after
+        self._kv_cache, self.config, self._stats_due_s = plan.manager, after, -math.inf
         self._num_reconfigurations += 1
         old, new = settings_in_force(before), settings_in_force(after)
         moves = plan.order.moves if plan.order is not None else None
@@ -219,6 +213,8 @@ class EngineCore:
             reason=reason,
         )
         _logger.info("%s", describe_change(report))
+        if self._tuning is not None and not reason:
+            self._tuning.adopt(changes)
         return report
 
     def tune(self) -> ReconfigureReport | None:
@@ -240,8 +236,9 @@ class EngineCore:
         return report
 
     def memory_report(self) -> MemoryReport:
-        """The KV cache in full: counts, waste, block map, and the block tables of all requests that have one."""
-        return memory_report(self._kv_cache, self._scheduler.running(), self._block_bytes)
+        """KV cache and swap space in full: counts, waste, block map, and what each request has or keeps."""
+        live = (sequence for choices in self._requests.values() for sequence in choices.values())
+        return memory_report(self._kv_cache, self._scheduler.running(), self._block_bytes, live)
 
     @property
     def _block_bytes(self) -> int:
@@ -365,6 +362,7 @@ class EngineCore:
         return output
 
     def _forget(self, sequence: Sequence) -> None:
+        self._stats_due_s = -math.inf
         self._not_started.pop(sequence.seq_id, None)
         choices = self._requests[sequence.request_id]
         del choices[sequence.choice]

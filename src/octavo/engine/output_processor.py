@@ -19,6 +19,12 @@ TIMEOUT_STOP_REASON = "timeout"
 """stop_reason of a choice that ended at the request's own deadline; its finish_reason is "length", the one that clients of
 OpenAI's API know for an answer that was cut. With finish_reason "stop" it is a stop string like any other."""
 
+# Reading the value of an enum member costs as much as comparing ten strings, and these are compared for every token.
+_STOP = FinishReason.STOP.value
+_SHED = FinishReason.SHED.value
+_TIMEOUT = FinishReason.TIMEOUT.value
+_LENGTH = FinishReason.LENGTH.value
+
 _logger = get_logger(__name__)
 
 
@@ -101,7 +107,8 @@ class OutputProcessor:
     def process(self, message: StepOutputs, now_s: float) -> Processed:
         """Take in one message of the core."""
         ledger = self._ledger
-        ledger.core_reported(message.stats)
+        if message.stats is not None:
+            ledger.core_reported(message.stats)
         for request_id, estimated_s in zip(message.started, message.estimates_s, strict=True):
             ledger.started(request_id, message.started_s, estimated_s)
         deliveries: dict[str, RequestOutput] = {}
@@ -146,10 +153,11 @@ class OutputProcessor:
         if output.error is not None:
             aborts += [(output.request_id, index) for index in live.choices if index != output.choice]
             return self._end_all(live, FinishReason.ERROR, now_s, output.error)
-        if output.finish_reason == FinishReason.SHED.value:
+        if output.finish_reason == _SHED:
             aborts.append((output.request_id, -1))
             return self._end_all(live, FinishReason.SHED, now_s, "the request waited too long (--queue-timeout)")
-        self._take_prompt_side(live, output)
+        if output.num_cached > live.num_cached or output.prompt_logprobs or output.num_preemptions:
+            self._take_prompt_side(live, output)
         news = self._take_tokens(live, output, now_s, aborts)
         if not output.token_ids and not news.finished():
             return None
@@ -168,26 +176,26 @@ class OutputProcessor:
         choice = live.choices[output.choice]
         emitter = choice.emitter
         token_ids = output.token_ids
-        by_token = output.finish_reason == FinishReason.STOP.value
+        by_token = output.finish_reason == _STOP
         # A token that ends the choice is no text, unless the request wants to see what stopped it.
         num_text = len(token_ids) - (by_token and not live.request.sampling.include_stop_str_in_output)
-        pieces: list[str] = []
+        text = ""
         news = CompletionOutput(output.choice, "", token_ids, finish_reason=output.finish_reason)
         for index in range(num_text):
-            pieces.append(emitter.push(token_ids[index]))
+            text += emitter.push(token_ids[index])
             if emitter.stopped is not None:
                 news.token_ids = token_ids[: index + 1]
-                news.finish_reason, news.stop_reason = FinishReason.STOP.value, emitter.stopped
+                news.finish_reason, news.stop_reason = _STOP, emitter.stopped
                 break
         if emitter.stopped is None and output.finish_reason is not None:
-            pieces.append(emitter.finish())
+            text += emitter.finish()
             if by_token and output.stop_token_id in live.request.sampling.stop_token_ids:
                 news.stop_reason = output.stop_token_id
             elif emitter.stopped is not None:  # what was held back completed a stop string
-                news.finish_reason, news.stop_reason = FinishReason.STOP.value, emitter.stopped
-        if news.finish_reason == FinishReason.TIMEOUT.value:
-            news.finish_reason, news.stop_reason = FinishReason.LENGTH.value, TIMEOUT_STOP_REASON
-        news.text = pieces[0] if len(pieces) == 1 else "".join(pieces)
+                news.finish_reason, news.stop_reason = _STOP, emitter.stopped
+        if news.finish_reason == _TIMEOUT:
+            news.finish_reason, news.stop_reason = _LENGTH, TIMEOUT_STOP_REASON
+        news.text = text
         if choice.cumulative_logprob is not None:
             news.logprobs = with_text(output.logprobs[: len(news.token_ids)], self._tokenizer.token_text)
             choice.cumulative_logprob += sum(entry.logprob for entry in news.logprobs)
@@ -272,7 +280,7 @@ def _outcome(choices: Iterable[CompletionOutput]) -> FinishReason:
     """The outcome of a request is that of its choices; of several, the one that is least like a natural end."""
     reasons = {
         FinishReason.TIMEOUT
-        if choice.finish_reason == FinishReason.LENGTH.value and choice.stop_reason == TIMEOUT_STOP_REASON
+        if choice.finish_reason == _LENGTH and choice.stop_reason == TIMEOUT_STOP_REASON
         else FinishReason(choice.finish_reason)
         for choice in choices
     }

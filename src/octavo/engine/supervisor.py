@@ -14,6 +14,7 @@ from octavo.engine.wire.messages import (
     Answer,
     CallFailed,
     CoreReady,
+    FromCore,
     MemoryRead,
     Reconfigured,
     Shutdown,
@@ -191,7 +192,9 @@ class Supervisor:
 
     async def _serve(self, child: CoreChild, on_step: Callable[[StepOutputs], None]) -> str:
         """Hear the core until it ends or hangs; returns the cause."""
-        reader = asyncio.create_task(self._read(child, on_step), name="octavo-core-reader")
+        reader = asyncio.create_task(
+            child.channel.deliver(lambda message: self._take(message, on_step)), name="octavo-core-reader"
+        )
         exited = asyncio.create_task(child.exited.wait())
         num_silent = 0
         try:
@@ -210,18 +213,16 @@ class Supervisor:
             exited.cancel()
             await asyncio.gather(reader, exited, return_exceptions=True)
 
-    async def _read(self, child: CoreChild, on_step: Callable[[StepOutputs], None]) -> None:
-        while True:
-            message = await child.channel.receive()
-            self._heard_s = time.monotonic()
-            if isinstance(message, Reconfigured | MemoryRead | CallFailed):
-                self._on_answer(message)
-                continue
-            if not isinstance(message, StepOutputs):
-                _logger.error("the core sent a %s out of turn", type(message).__name__)
-                continue
+    def _take(self, message: FromCore, on_step: Callable[[StepOutputs], None]) -> None:
+        """One message of the serving core."""
+        self._heard_s = time.monotonic()
+        if isinstance(message, StepOutputs):
             self._longest_step_s = max(self._longest_step_s, message.at_s - message.started_s)
             on_step(message)
+        elif isinstance(message, Reconfigured | MemoryRead | CallFailed):
+            self._on_answer(message)
+        else:
+            _logger.error("the core sent a %s out of turn", type(message).__name__)
 
     def _limit_s(self, least_s: float) -> float:
         return max(least_s, self._patience.steps * self._longest_step_s)

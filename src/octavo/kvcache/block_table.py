@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-
-def blocks_for(num_tokens: int, block_size: int) -> int:
-    """Blocks that num_tokens positions take."""
-    return -(-num_tokens // block_size)
+from octavo.config.cache import blocks_for
 
 
 @dataclass(slots=True)

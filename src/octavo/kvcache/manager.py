@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
+from octavo.config.cache import blocks_for
 from octavo.kvcache.block_pool import BlockPool
-from octavo.kvcache.block_table import BlockTable, blocks_for
+from octavo.kvcache.block_table import BlockTable
 from octavo.kvcache.prefix_cache import PrefixCache, root_digest
 from octavo.kvcache.stats import HitTokens, KVCacheStats
 from octavo.kvcache.swap import SwapSpace
@@ -62,7 +63,8 @@ class KVCacheManager:
         self._weights_version = weights_version
         self._pool = BlockPool(num_blocks)
         self._cache = PrefixCache(num_blocks, block_size)
-        self._swap = SwapSpace(num_swap_blocks, block_size)
+        self.swap = SwapSpace(num_swap_blocks, block_size)
+        """Others read it, and give it another size; what it keeps is decided here."""
         self._tables: dict[int, BlockTable] = {}
         self._chains: dict[int, list[bytes]] = {}
         """Root, then the digests of the leading full blocks, per sequence; made as far as they were needed."""
@@ -104,7 +106,7 @@ class KVCacheManager:
         What it kept itself comes first, then whole blocks found by their content: in use, free, or in the swap space.
         """
         limit = min(max_tokens, sequence.num_tokens)
-        places, num_tokens = self._swap.places(sequence.seq_id, limit)
+        places, num_tokens = self.swap.places(sequence.seq_id, limit)
         if self.enable_prefix_caching:
             num_full = num_tokens // self.block_size
             found: list[int] = []
@@ -142,7 +144,7 @@ class KVCacheManager:
             if place >= 0:
                 self._pool.share(place)
             else:
-                self._swap.hold(~place)
+                self.swap.hold(~place)
         self._forget_kept(sequence.seq_id)
         block_ids = [place if place >= 0 else self._swap_in(~place) for place in match.places]
         self._tables[sequence.seq_id] = BlockTable(self.block_size, block_ids, first // self.block_size)
@@ -158,7 +160,7 @@ class KVCacheManager:
         num_missing = table.num_missing(last)
         if index is None and first < len(table.block_ids) * self.block_size:
             # Written where it is. A preempted fork that kept it loses this one block; copying could need one that is not there.
-            self._swap.lose(table.block_ids[first // self.block_size])
+            self.swap.lose(table.block_ids[first // self.block_size])
         if index is None and num_missing <= 0:
             return NO_GROWTH
         if max(0, num_missing) + (index is not None) > pool.num_free:
@@ -206,9 +208,9 @@ class KVCacheManager:
         """
         seq_id = sequence.seq_id
         places = self._filled_blocks(seq_id, sequence.num_computed)
-        to_swap = to_swap and self._swap.has_room_for(places)
+        to_swap = to_swap and self.swap.has_room_for(places)
         if places and to_swap:
-            self._swap.keep(seq_id, places, sequence.num_computed)
+            self.swap.keep(seq_id, places, sequence.num_computed)
         self.free_table(seq_id)
         return to_swap
 
@@ -219,13 +221,13 @@ class KVCacheManager:
             if place >= 0 and self._pool.ref_counts[place] == 0:
                 self._pool.share(place)
                 self._pool.release(place, keep=True)
-        is_kept = bool(self._swap.places(sequence.seq_id, 1)[0])
-        if to_swap and match.places and not is_kept and self._swap.has_room_for(match.places):
-            self._swap.keep(sequence.seq_id, match.places, match.num_tokens)
+        is_kept = bool(self.swap.places(sequence.seq_id, 1)[0])
+        if to_swap and match.places and not is_kept and self.swap.has_room_for(match.places):
+            self.swap.keep(sequence.seq_id, match.places, match.num_tokens)
 
     def moves(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
         """(out, in): this step's (block, slot) pairs to the swap space and back. All moves out come first."""
-        return self._swap.moves_out, self._swap.moves_in
+        return self.swap.moves_out, self.swap.moves_in
 
     def end_step(self, lost_slots: Iterable[int] = (), lost_blocks: Iterable[int] = ()) -> None:
         """The step's moves and block copies have been made, or will never be.
@@ -234,18 +236,16 @@ class KVCacheManager:
                                  the sequences that run with them
         """
         for slot in lost_slots:
-            self._swap.lose(~slot)
+            self.swap.lose(~slot)
         for block_id in lost_blocks:
-            self._swap.lose_move_in(block_id)
+            self.swap.lose_move_in(block_id)
             self._cache.evict(block_id)
-        self._swap.end_step()
+        self.swap.end_step()
         for seq_id in list(self._held):
             self._release_held(seq_id)
 
-    def empty_copy(self, num_blocks: int, block_size: int) -> KVCacheManager:
+    def empty_copy(self, num_blocks: int, block_size: int, num_swap_blocks: int) -> KVCacheManager:
         """A manager of another pool for the same weights, without sequences; counters of tokens go on from here."""
-        # The swap space stays as many bytes. What is in it belongs to blocks of this manager and is computed again.
-        num_swap_blocks = self._swap.num_slots * self.block_size // block_size
         copy = KVCacheManager(num_blocks, block_size, self.enable_prefix_caching, self._weights_version, num_swap_blocks)
         copy._query_tokens, copy._hits = self._query_tokens, replace(self._hits)
         return copy
@@ -294,17 +294,18 @@ class KVCacheManager:
             query_tokens=self._query_tokens,
             hit_tokens=self._hits.total,
             hits=replace(self._hits),
-            num_swap_blocks=self._swap.num_slots,
-            num_swapped=self._swap.num_used,
-            num_swap_cached=self._swap.num_cached,
+            num_swap_blocks=self.swap.num_slots,
+            num_swapped=self.swap.num_used,
+            num_swap_cached=self.swap.num_cached,
+            swap_high_water=self.swap.high_water,
         )
 
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless each reference has an owner and each free block is in the list."""
         self._pool.check_integrity()
         self._cache.check_integrity()
-        self._swap.check_integrity()
-        both = self._swap.seq_ids() & self._tables.keys()
+        self.swap.check_integrity()
+        both = self.swap.seq_ids() & self._tables.keys()
         assert not both, f"sequences {both} keep blocks beside their table"
         owners = Counter(block_id for table in self._tables.values() for block_id in table.block_ids)
         owners.update(source for held in self._held.values() for source, _ in held)
@@ -331,13 +332,13 @@ class KVCacheManager:
         block_id = self._cache.find(digest)
         if block_id is not None:
             return block_id
-        slot = self._swap.find(digest)
+        slot = self.swap.find(digest)
         return None if slot is None else ~slot
 
     def _swap_in(self, slot: int) -> int:
         """A fresh block that this step fills from the (held) slot; it can be found at once, for all who read it come later."""
         block_id = self._take()
-        digest = self._swap.move_in(slot, block_id)
+        digest = self.swap.move_in(slot, block_id)
         if digest is not None:
             self._cache.insert(digest, block_id)
         return block_id
@@ -368,12 +369,12 @@ class KVCacheManager:
 
     def _take(self) -> int:
         block_id = self._pool.allocate()
-        self._swap.vacate(block_id, self._cache.digests[block_id])
+        self.swap.vacate(block_id, self._cache.digests[block_id])
         self._cache.evict(block_id)
         return block_id
 
     def _release(self, block_id: int) -> None:
-        keep = self._cache.digests[block_id] is not None or self._swap.owns(block_id)
+        keep = self._cache.digests[block_id] is not None or self.swap.owns(block_id)
         self._pool.release(block_id, keep=keep)
 
     def _release_all(self, block_ids: list[int]) -> None:
@@ -388,7 +389,7 @@ class KVCacheManager:
 
     def _forget_kept(self, seq_id: int) -> None:
         """What the sequence kept is of no more use to it; free blocks that nobody can find now are reused first."""
-        for block_id in self._swap.forget(seq_id):
+        for block_id in self.swap.forget(seq_id):
             if self._pool.ref_counts[block_id] == 0 and self._cache.digests[block_id] is None:
                 self._pool.share(block_id)
                 self._pool.release(block_id, keep=False)

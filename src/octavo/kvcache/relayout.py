@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from octavo.kvcache.block_table import blocks_for
+from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sequence import Sequence
 from octavo.step import TokenRun
@@ -34,10 +34,13 @@ class Relaid:
 class RelayoutDraft:
     """Which blocks the kept sequences (those with a block table) take in the new layout; `drop` until they fit."""
 
-    def __init__(self, old: KVCacheManager, sequences: Iterable[Sequence], num_blocks: int, block_size: int) -> None:
+    def __init__(
+        self, old: KVCacheManager, sequences: Iterable[Sequence], num_blocks: int, block_size: int, num_swap_blocks: int = 0
+    ) -> None:
         self._old = old
         self._num_blocks = num_blocks
         self._block_size = block_size
+        self._num_swap_blocks = num_swap_blocks
         self._kept = {sequence.seq_id: (sequence, self._sources(sequence)) for sequence in sequences}
         self._dropped: list[int] = []
         self._users = Counter(source for _, sources in self._kept.values() for source in sources)
@@ -67,7 +70,7 @@ class RelayoutDraft:
         another one their content cannot be named, for their tokens are not known any more.
         """
         assert self.fits, "drop sequences until the rest fits"
-        manager = self._old.empty_copy(self._num_blocks, self._block_size)
+        manager = self._old.empty_copy(self._num_blocks, self._block_size, self._num_swap_blocks)
         placed: dict[Hashable, int] = {}
         moves: list[TokenRun] = []
         for sequence, sources in self._kept.values():

@@ -24,13 +24,14 @@ class KVCacheStats:
 
     num_used          blocks that belong to sequences; num_free = num_blocks - num_used
     num_cached        blocks that can be found by their content, whether in use or free
-    high_water        most blocks ever in use at once
+    high_water        most blocks in use at once, since the pool got its present size
     query_tokens      prompt tokens of all sequences at their first admission
     hit_tokens        those of them that were not computed again: found in the prefix cache or shared with a fork's parent
     hits              hit_tokens by where they were found
     num_swap_blocks   blocks the swap space has room for
     num_swapped       slots that preempted or waiting sequences keep
     num_swap_cached   slots that can be found by their content, whether kept or not
+    swap_high_water   most slots kept at once, since the swap space got its present size
     """
 
     num_blocks: int
@@ -44,3 +45,4 @@ class KVCacheStats:
     num_swap_blocks: int
     num_swapped: int
     num_swap_cached: int
+    swap_high_water: int

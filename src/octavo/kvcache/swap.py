@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from octavo.config.cache import blocks_for
 from octavo.kvcache.block_pool import BlockPool
 from octavo.kvcache.prefix_cache import PrefixCache
 
@@ -24,6 +25,15 @@ class Kept:
 
     places: list[int]
     num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMoves:
+    """How the swap space gets another size: moves are (slot, slot) pairs whose targets are free, or among the lost."""
+
+    num_slots: int
+    lost: list[int]
+    moves: list[tuple[int, int]]
 
 
 @dataclass(slots=True)
@@ -67,6 +77,11 @@ class SwapSpace:
         return self._slots.num_used
 
     @property
+    def high_water(self) -> int:
+        """Most slots used at once, since the space got its present size."""
+        return self._slots.high_water
+
+    @property
     def num_cached(self) -> int:
         """Slots that can be found by their content."""
         return len(self._cache)
@@ -94,7 +109,7 @@ class SwapSpace:
         if kept is None:
             return [], 0
         num_tokens = min(kept.num_tokens, max_tokens)
-        return kept.places[: -(-num_tokens // self._block_size)], num_tokens
+        return kept.places[: blocks_for(num_tokens, self._block_size)], num_tokens
 
     def keep(self, seq_id: int, places: Sequence[int], num_tokens: int) -> None:
         """Remember the places of a sequence that has no table (any more); see `has_room_for` first."""
@@ -181,6 +196,44 @@ class SwapSpace:
         self._held.clear()
         # New lists: the plan of the step still has the old ones.
         self.moves_out, self.moves_in = [], []
+
+    def plan_resize(self, num_slots: int) -> SlotMoves:
+        """What is lost and what moves when there are to be num_slots; between two steps. Changes nothing.
+
+        Of what does not fit the ends are lost before the beginnings, without which they would be of no use.
+        """
+        assert not self._held, "slots are being read or written"
+        used = [slot for slot, count in enumerate(self._slots.ref_counts) if count]
+        used.sort(key=lambda slot: self._owners[~slot].index)
+        kept, lost = used[:num_slots], used[num_slots:]
+        vacant = [slot for slot in [*self._slots.free_order(), *lost] if slot < num_slots]
+        return SlotMoves(num_slots, lost, list(zip([slot for slot in kept if slot >= num_slots], vacant, strict=False)))
+
+    def resize(self, plan: SlotMoves, failed: Iterable[int] = ()) -> None:
+        """Do what was planned just now. Keepers of lost slots, and of targets that `failed`, keep what stands before them."""
+        for slot in plan.lost:
+            self.lose(~slot)
+        target_of, old_slots, digests = dict(plan.moves), self._slots, self._cache.digests
+        self._slots, self._cache = BlockPool(plan.num_slots), PrefixCache(plan.num_slots, self._block_size)
+        overwritten = set(target_of.values())
+        for slot in old_slots.free_order():
+            digest = digests[slot]
+            if digest is not None and slot < plan.num_slots and slot not in overwritten:
+                self._cache.insert(digest, slot)
+                self._slots.share(slot)
+                self._slots.release(slot, keep=True)
+        self._slots.high_water = 0
+        for slot in [slot for slot, count in enumerate(old_slots.ref_counts) if count]:
+            target, owners = target_of.get(slot, slot), self._owners.pop(~slot)
+            self._owners[~target] = owners
+            for seq_id in owners.seq_ids:
+                self._kept[seq_id].places[owners.index] = ~target
+                self._slots.share(target)
+            digest = digests[slot]
+            if digest is not None:
+                self._cache.insert(digest, target)
+        for slot in failed:
+            self.lose(~slot)
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless keepers, places and slots agree."""

@@ -312,6 +312,14 @@ class Backend(Protocol):
         """
         ...
 
+    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        """Another size for the swap space, after its contents were moved from slot to slot; no target is a source.
+
+        A file's own size is the caller's business. Returns the targets that could not be written, with the reason. Raises
+        ConfigError if the memory cannot be had; but for the moves the space is as it was then.
+        """
+        ...
+
     def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
         """Copy (block, slot) from the KV cache to the swap space, every layer, in any order; blocks and slots are distinct.
 
@@ -327,7 +335,7 @@ class Backend(Protocol):
         ...
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
-        """Choose a token for each row. logits [num_logits, vocab_size] stay unchanged.
+        """Choose a token for each row. logits [num_logits, vocab_size] stay unchanged; the result is valid until the next call.
 
         Order: logprobs of the raw logits; bias; repetition (prompt and output), presence and frequency (output) penalties;
         greedy = largest logit, lowest id on ties; else divide by temperature, keep top_k, then top_p, then min_p, and take the
@@ -336,7 +344,10 @@ class Backend(Protocol):
         ...
 
     def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
-        """Raw log-softmax of given tokens at given logit rows, with their rank and the `top` alternatives (prompt logprobs)."""
+        """Raw log-softmax of given tokens at given logit rows, with their rank and the `top` alternatives (prompt logprobs).
+
+        The result is valid until the next call of this or `sample`.
+        """
         ...
 
     def describe(self) -> dict[str, str]:

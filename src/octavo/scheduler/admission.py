@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from octavo.kvcache.block_table import blocks_for
+from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager, PrefixMatch
 from octavo.scheduler.estimator import Estimator
 from octavo.sequence import Sequence

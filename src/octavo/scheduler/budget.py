@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 from octavo.sequence import Sequence
 
@@ -24,6 +27,27 @@ def check_capacity(max_model_len: int, num_blocks: int, block_size: int, *, para
             f" lower --max-model-len or raise --kv-cache-memory",
             param=param,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StepLimits:
+    """What a step may hold under a configuration.
+
+    max_seqs      sequences: no more than tokens, so that every running decode advances in every step
+    chunk_size    prompt tokens of one sequence; a latency target takes the place of chunked_prefill_size
+    target_itl_s  seconds that a step with decodes should take at most; None: no such target
+    """
+
+    max_seqs: int
+    max_tokens: int
+    chunk_size: int
+    target_itl_s: float | None
+
+    @classmethod
+    def of(cls, config: SchedulerConfig) -> StepLimits:
+        tokens, target_ms = config.max_num_batched_tokens, config.target_itl
+        chunk_size = config.chunked_prefill_size if target_ms is None else tokens
+        return cls(min(config.max_num_seqs, tokens), tokens, chunk_size, None if target_ms is None else target_ms / 1e3)
 
 
 class StepBudget:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from octavo.sequence import FinishReason, Sequence, SequenceState
@@ -18,7 +18,7 @@ class Deadlines:
     """
 
     def __init__(self, queue_timeout_s: float | None) -> None:
-        self.queue_timeout_s = queue_timeout_s
+        self._queue_timeout_s = queue_timeout_s
         self._heap: list[tuple[float, int, FinishReason, Sequence]] = []
         self._sweep_at = _MIN_SWEEP
 
@@ -26,8 +26,18 @@ class Deadlines:
         """Watch a new sequence."""
         if sequence.deadline_s is not None:
             self._push(sequence.deadline_s, FinishReason.TIMEOUT, sequence)
-        if self.queue_timeout_s is not None and sequence.choice == 0:
-            self._push(sequence.arrival_s + self.queue_timeout_s, FinishReason.SHED, sequence)
+        self._add_queue_timeout(sequence)
+
+    def set_queue_timeout(self, queue_timeout_s: float | None, sequences: Iterable[Sequence]) -> None:
+        """Another queue timeout, also for the live sequences, counted from their arrival as if it had always been this one."""
+        if queue_timeout_s == self._queue_timeout_s:
+            return
+        self._queue_timeout_s = queue_timeout_s
+        self._heap = [entry for entry in self._heap if entry[2] is not FinishReason.SHED]
+        heapify(self._heap)
+        for sequence in sequences:
+            if sequence.first_scheduled_s is None:
+                self._add_queue_timeout(sequence)
 
     def expired(self, now: float) -> Iterator[tuple[Sequence, FinishReason]]:
         """Live sequences whose time is over, each of them once for each reason it has."""
@@ -35,6 +45,10 @@ class Deadlines:
             _, _, reason, sequence = heappop(self._heap)
             if _is_live(sequence, reason):
                 yield sequence, reason
+
+    def _add_queue_timeout(self, sequence: Sequence) -> None:
+        if self._queue_timeout_s is not None and sequence.choice == 0:
+            self._push(sequence.arrival_s + self._queue_timeout_s, FinishReason.SHED, sequence)
 
     def _push(self, at_s: float, reason: FinishReason, sequence: Sequence) -> None:
         heap = self._heap

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
 
-from octavo.kvcache.block_table import blocks_for
+from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager
+from octavo.scheduler.budget import StepLimits
 from octavo.sequence import Sequence
 
 
@@ -16,6 +17,7 @@ def check_books(
     orphans: Collection[int],
     on_worker: Set[int],
     manager: KVCacheManager,
+    limits: StepLimits,
 ) -> None:
     """Raise AssertionError, saying what is wrong, unless all books agree. orphans: ended ids that keep blocks for this step."""
     waiting_ids = {sequence.seq_id for sequence in waiting}
@@ -23,6 +25,7 @@ def check_books(
     assert not waiting_ids & running.keys(), f"running and waiting: {waiting_ids & running.keys()}"
     assert waiting_ids | running.keys() == live, "a live sequence is neither running nor waiting"
     assert running.keys() <= on_worker, "a running sequence is unknown to the worker"
+    assert len(running) <= limits.max_seqs, f"{len(running)} sequences run: {limits}"
     manager.check_integrity()
     with_blocks = manager.seq_ids()
     expected = running.keys() | set(orphans)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.engine import EngineConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.relayout import RelayoutDraft
+from octavo.kvcache.swap import SlotMoves
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import Sequence
 from octavo.step import Relayout
@@ -14,34 +15,33 @@ from octavo.step import Relayout
 
 @dataclass(frozen=True, slots=True)
 class RelayoutPlan:
-    """What to do: order for the worker (None: nothing changes there), the manager from then on, who is preempted."""
+    """What to do: order for the worker (None: nothing changes there), the manager from then on, who is preempted.
+
+    slots  for manager.swap.resize, when it is this swap space that gets another size; the worker's moves come first
+    """
 
     order: Relayout | None
     manager: KVCacheManager
     victims: list[Sequence]
+    slots: SlotMoves | None = None
 
 
-def plan_relayout(
-    scheduler: Scheduler,
-    manager: KVCacheManager,
-    before: SchedulerConfig,
-    after: SchedulerConfig,
-    *,
-    num_blocks: int,
-    block_size: int,
-) -> RelayoutPlan:
+def plan_relayout(scheduler: Scheduler, manager: KVCacheManager, before: EngineConfig, after: EngineConfig) -> RelayoutPlan:
     """Who stays under the new bounds, and where their tokens go.
 
     As many running sequences stay as fit the new step and the new pool; the policy says who does not. Those lose their place in
     the cache, never their place in the queue or a token.
     """
+    step, cache = after.scheduler, after.cache
+    num_blocks, block_size, num_slots = cache.num_gpu_blocks_override, cache.block_size, cache.num_swap_blocks_override or 0
+    assert num_blocks is not None, "the configuration is not resolved"
     kept = {sequence.seq_id: sequence for sequence in scheduler.running()}
     victims: list[Sequence] = []
-    while len(kept) > min(after.max_num_seqs, after.max_num_batched_tokens):
+    while len(kept) > min(step.max_num_seqs, step.max_num_batched_tokens):
         victims.append(kept.pop(scheduler.victim(kept.values()).seq_id))
-    moves = None
+    moves = slots = None
     if (num_blocks, block_size) != (manager.num_blocks, manager.block_size):
-        draft = RelayoutDraft(manager, scheduler.running(), num_blocks, block_size)
+        draft = RelayoutDraft(manager, scheduler.running(), num_blocks, block_size, num_slots)
         for victim in victims:
             draft.drop(victim)
         while not draft.fits:
@@ -49,9 +49,20 @@ def plan_relayout(
             draft.drop(victims[-1])
         relaid = draft.finish()
         manager, moves = relaid.manager, relaid.moves
-    sizes_differ = (before.max_num_seqs, before.max_num_batched_tokens) != (after.max_num_seqs, after.max_num_batched_tokens)
-    if moves is None and not sizes_differ:
+    elif num_slots != manager.swap.num_slots:
+        slots = manager.swap.plan_resize(num_slots)
+    sizes = [(config.scheduler.max_num_seqs, config.scheduler.max_num_batched_tokens) for config in (before, after)]
+    if moves is None and slots is None and sizes[0] == sizes[1]:
         return RelayoutPlan(None, manager, victims)
     tables = {seq_id: manager.block_ids(seq_id) for seq_id in kept}
-    order = Relayout(block_size, num_blocks, after.max_num_seqs, after.max_num_batched_tokens, moves, tables)
-    return RelayoutPlan(order, manager, victims)
+    order = Relayout(
+        block_size,
+        num_blocks,
+        step.max_num_seqs,
+        step.max_num_batched_tokens,
+        moves,
+        tables,
+        num_slots,
+        slots.moves if slots is not None else [],
+    )
+    return RelayoutPlan(order, manager, victims, slots)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import Growth, KVCacheManager, PrefixMatch
 from octavo.scheduler.admission import AdmissionRule
-from octavo.scheduler.budget import StepBudget
+from octavo.scheduler.budget import StepBudget, StepLimits
 from octavo.scheduler.checks import check_runnable, resolved_max_model_len
 from octavo.scheduler.deadlines import Deadlines
 from octavo.scheduler.draft import StepDraft, new_sequence
@@ -27,7 +27,7 @@ from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.preemption import NO_MOVES, Preemption
 from octavo.scheduler.queues import WaitingQueue
 from octavo.scheduler.stats import SchedulerStats
-from octavo.scheduler.update import SequenceUpdate, settle_share, update_of
+from octavo.scheduler.update import SequenceUpdate, end_of, settle_share
 from octavo.scheduler.worker_memory import WorkerMemory
 from octavo.sequence import FinishReason, Sequence, SequenceState
 from octavo.step import PromptLogprobs, SampledToken, ScheduledSequence, StepPlan, StepResult
@@ -143,12 +143,12 @@ class Scheduler:
         self._scheduled_s = now
         for sequence, end in self._deadlines.expired(now):
             self._ended.append(self._end_with_update(sequence, None, end))
-        draft = StepDraft(StepBudget(self._max_tokens, self._chunk_size))
+        draft = StepDraft(StepBudget(self._limits.max_tokens, self._limits.chunk_size))
         self._fill(draft, now)
         if not draft.shares and not self._ended and not self._manager.moves()[0]:
             return None
         self._num_steps += 1
-        self._num_scheduled_tokens += self._max_tokens - draft.budget.tokens
+        self._num_scheduled_tokens += self._limits.max_tokens - draft.budget.tokens
         self._plan = draft.finish(self._num_steps, self._worker.take_removed(), self._manager.moves())
         return self._plan
 
@@ -202,19 +202,22 @@ class Scheduler:
                 self._requeue(survivor)
         return updates
 
-    def reconfigure(self, config: SchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence]) -> None:
-        """Between two steps: new budgets, and new books in which the victims, who are preempted, have no part."""
+    def reconfigure(
+        self, config: SchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence], swap_block_s: float | None
+    ) -> None:
+        """Between two steps: new budgets, a new measured_block_s if any, books in which the preempted victims have no part."""
         assert self._plan is None, "the step in flight must be settled first"
         for victim in victims:
             self._requeue(victim)
         self._manager = manager
         self._set_budgets(config)
+        self._deadlines.set_queue_timeout(config.queue_timeout, self._sequences.values())
+        self._preemption.measured_block_s = swap_block_s or self._preemption.measured_block_s
 
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
         waiting, live, known = list(self._waiting), self._sequences.keys(), self._worker.known
-        check_books(waiting, self._running, live, self._orphans, known, self._manager)
-        assert len(self._running) <= self._max_seqs, f"{len(self._running)} sequences run, {self._max_seqs} may"
+        check_books(waiting, self._running, live, self._orphans, known, self._manager, self._limits)
 
     def set_policy(self, policy: Policy) -> None:
         """Between two steps: another order from now on. Who runs goes on running; who waits gets the place it has there."""
@@ -225,13 +228,9 @@ class Scheduler:
             self._enqueue(sequence)
 
     def _set_budgets(self, config: SchedulerConfig) -> None:
-        self._max_seqs = min(config.max_num_seqs, config.max_num_batched_tokens)
-        self._max_tokens = config.max_num_batched_tokens
-        self._target_itl_s = None if config.target_itl is None else config.target_itl / 1e3
-        self._chunk_size = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
+        self._limits = StepLimits.of(config)
         self._preemption.mode = config.preemption_mode
         self._order.max_wait_s = config.max_wait
-        self._deadlines.queue_timeout_s = config.queue_timeout
         self._admission = AdmissionRule(config.admission, self._manager, self.estimator)
 
     def _enqueue(self, sequence: Sequence) -> None:
@@ -249,8 +248,9 @@ class Scheduler:
                 prefills.append(sequence)
             else:
                 self._continue(sequence, draft)
-        if self._target_itl_s is not None and draft.shares:
-            draft.budget.prefill_tokens = self.estimator.prefill_budget(self._target_itl_s, draft.shares.values(), prefills)
+        target_s = self._limits.target_itl_s
+        if target_s is not None and draft.shares:
+            draft.budget.prefill_tokens = self.estimator.prefill_budget(target_s, draft.shares.values(), prefills)
         for rank, sequence in sorted((self._order.rank(sequence, now), sequence) for sequence in prefills):
             if self._num_preemptions == num_preemptions:
                 self._admit_waiting(draft, now, rank)
@@ -275,7 +275,7 @@ class Scheduler:
         order, budget = self._order, draft.budget
         if not self._waiting or budget.prefill_tokens == 0:
             return
-        if len(self._running) >= self._max_seqs and not order.policy.preempts:
+        if len(self._running) >= self._limits.max_seqs and not order.policy.preempts:
             return
         reserved = None
         for sequence in self._waiting.candidates(now):
@@ -307,7 +307,7 @@ class Scheduler:
     def _fits(self, sequence: Sequence, match: PrefixMatch, reserved: int) -> bool:
         """Whether there is a seat, and blocks beside the `reserved` ones that running sequences will take."""
         count = len(self._running)
-        return not count or (count < self._max_seqs and self._admission.has_blocks(sequence, match, reserved))
+        return not count or (count < self._limits.max_seqs and self._admission.has_blocks(sequence, match, reserved))
 
     def _admit(self, sequence: Sequence, match: PrefixMatch, first: int, num_new: int, draft: StepDraft, now: float) -> None:
         self._manager.allocate(sequence, match, first)
@@ -382,9 +382,7 @@ class Scheduler:
         self, sequence: Sequence, error: str | None, reason: FinishReason = FinishReason.ERROR
     ) -> SequenceUpdate:
         self._end(sequence, reason)
-        update = update_of(sequence)
-        update.finish_reason, update.error = reason, error
-        return update
+        return end_of(sequence, reason, error)
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
         self._leave(sequence, reason)

@@ -11,6 +11,8 @@ _PRIOR_S = (2e-3, 1e-3, 2e-3, 1e-6)
 """Base, per prefill token, per decode, per attended position: a small model on a few CPU cores. Wrong by 10x they still are
 overruled within a few dozen steps, because their variances below say that they may be."""
 _PRIOR_SPREAD = 10.0
+_MOST_PRIORS = 1e5
+"""Bound of a coefficient, in priors: no machine is so slow, but absurd observations could make it seem so."""
 _NOISE = 0.01
 """Variance of one step's relative error: 10%."""
 _FORGETTING = 0.998
@@ -98,7 +100,7 @@ class StepTimeModel:
         total = _FORGETTING * _NOISE + sum(row[i] * spread[i] for i in range(_SIZE))
         error = 1.0 - sum(row[i] * theta[i] for i in range(_SIZE))
         for i in range(_SIZE):
-            theta[i] = max(0.0, theta[i] + spread[i] / total * error)
+            theta[i] = min(max(0.0, theta[i] + spread[i] / total * error), _MOST_PRIORS * _PRIOR_S[i])
             for j in range(_SIZE):
                 covariance[i][j] = (covariance[i][j] - spread[i] * spread[j] / total) / _FORGETTING
         self._bound_variances()
@@ -106,7 +108,11 @@ class StepTimeModel:
     def _bound_variances(self) -> None:
         for i in range(_SIZE):
             variance, limit = self._covariance[i][i], self._limits[i]
-            if variance > limit:
+            if variance < 0.0:  # cancellation between observations of very different size: nothing is known any more
+                for j in range(_SIZE):
+                    self._covariance[i][j] = self._covariance[j][i] = 0.0
+                self._covariance[i][i] = limit
+            elif variance > limit:
                 scale = math.sqrt(limit / variance)
                 for j in range(_SIZE):
                     self._covariance[i][j] *= scale

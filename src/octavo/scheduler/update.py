@@ -38,6 +38,13 @@ def update_of(sequence: Sequence) -> SequenceUpdate:
     return SequenceUpdate(sequence.seq_id, sequence.request_id, sequence.choice, sequence.num_cached_prompt or 0)
 
 
+def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> SequenceUpdate:
+    """The update of a sequence that ended without a last token."""
+    update = update_of(sequence)
+    update.finish_reason, update.error = reason, error
+    return update
+
+
 def settle_share(
     sequence: Sequence,
     needs_sample: bool,

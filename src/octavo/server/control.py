@@ -22,12 +22,18 @@ class ReconfigureBody(Body):
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     chunked_prefill_size: int | None = None
-    max_num_queued_requests: int | None = None
+    target_itl: float | None = None
     scheduler_policy: str | None = None
+    max_wait: float | None = None
+    admission: str | None = None
     preemption_mode: str | None = None
+    max_num_queued_requests: int | None = None
+    max_num_queued_tokens: int | None = None
+    queue_timeout: float | None = None
     block_size: int | None = None
     num_blocks: int | None = None
     kv_cache_memory: float | None = None
+    swap_space: float | None = None
 
 
 async def config(request: Request) -> Response:

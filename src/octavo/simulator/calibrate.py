@@ -15,7 +15,7 @@ from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import StepLoad, fit, load_of
 from octavo.simulator.profile import Profile, machine_name
-from octavo.step import Relayout, StepPlan, StepResult
+from octavo.step import Relayout, RelayoutResult, StepPlan, StepResult
 from octavo.worker.memory import kv_block_bytes
 
 
@@ -67,8 +67,8 @@ class RecordingWorker:
         self.last = load_of(plan)
         return self._worker.execute(plan)
 
-    def reconfigure(self, relayout: Relayout) -> None:
-        self._worker.reconfigure(relayout)
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
+        return self._worker.reconfigure(relayout)
 
 
 def calibrate(config: EngineConfig, on_progress: Callable[[int, int], None] | None = None) -> Profile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from typing import Protocol
 
-from octavo.kvcache.block_table import blocks_for
+from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.admission import AdmissionRule
 from octavo.scheduler.estimator import Estimator

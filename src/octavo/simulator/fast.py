@@ -23,7 +23,7 @@ import heapq
 import math
 from collections import deque
 
-from octavo.kvcache.block_table import blocks_for
+from octavo.config.cache import blocks_for
 from octavo.sampling_params import SamplingParams
 from octavo.sequence import DEFAULT_TENANT, Sequence
 from octavo.simulator.cost_model import CostModel, pairs_of, steps_before

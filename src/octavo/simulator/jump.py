@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Running
 
-from octavo.kvcache.block_table import blocks_for
+from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sequence import Sequence
 

@@ -17,10 +17,8 @@ from octavo.text.tokenizer import Tokenizer
 class TextEmitter:
     """The text of one completion, token by token.
 
-    stopped       the stop string that ended the text, or None
-    num_tokens    tokens taken; once stopped, the last of them is the one that completed the stop string
-    text_offsets  for every token taken, the character position in the whole text at which its own text begins (a token that
-                  continues a character points at that character)
+    stopped     the stop string that ended the text, or None
+    num_tokens  tokens taken; once stopped, the last of them is the one that completed the stop string
 
     Stop rule: the stop string that is complete first wins; of several that complete with the same character, the longest. So
     the result depends on the characters alone and no text beyond the match is ever needed. Invalid UTF-8 becomes U+FFFD as in
@@ -41,47 +39,49 @@ class TextEmitter:
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
         self._longest_stop = max(map(len, self._stop), default=0)
+        self._stop_characters = frozenset("".join(text[:-1] for text in self._stop))
         self._include_stop = include_stop_str_in_output
         self._skipped = tokenizer.special_token_ids if skip_special_tokens else frozenset()
         self._at_start = at_start and tokenizer.strips_leading_space
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._partial = b""
+        """Bytes of a character whose end has not come yet."""
         self._held = ""
-        self._num_characters = 0
         self._finished = False
         self.stopped: str | None = None
         self.num_tokens = 0
-        self.text_offsets: list[int] = []
 
     def push(self, token_id: int) -> str:
         """Take one token; returns the text that is now final. After a stop, tokens are ignored and the text is empty."""
         if self.stopped is not None or self._finished:
             return ""
         self.num_tokens += 1
-        self.text_offsets.append(self._num_characters)
         if token_id in self._skipped:
             return ""
-        return self._take(self._decoder.decode(self._bytes(token_id)))
+        raw = self._bytes(token_id) if self._at_start else self._tokenizer.token_bytes(token_id)
+        return self._take(raw, final=False)
 
     def finish(self) -> str:
         """End of the sequence: returns what was held back; an incomplete character becomes U+FFFD. Further calls return ""."""
         if self.stopped is not None or self._finished:
             return ""
         self._finished = True
-        text = self._take(self._decoder.decode(b"", final=True))
+        text = self._take(b"", final=True)
         if self.stopped is None:
             text += self._held
             self._held = ""
         return text
 
     def _bytes(self, token_id: int) -> bytes:
-        if not self._at_start:
-            return self._tokenizer.token_bytes(token_id)
+        """Bytes of a token while the text has not begun."""
         self._at_start = not self._tokenizer.token_bytes(token_id) and self._tokenizer.strips_from_first_text
         return self._tokenizer.first_token_bytes(token_id)
 
-    def _take(self, characters: str) -> str:
-        """Append decoded characters; returns what can go out, and records a stop."""
-        self._num_characters += len(characters)
+    def _take(self, raw: bytes, final: bool) -> str:
+        """Append bytes; returns what can go out, and records a stop. final: none will follow."""
+        if self._partial:
+            raw = self._partial + raw
+        characters, num_used = codecs.utf_8_decode(raw, "replace", final)
+        self._partial = raw[num_used:]
         if not self._stop or not characters:
             return characters
         pending = self._held + characters
@@ -106,6 +106,8 @@ class TextEmitter:
 
     def _num_uncertain(self, pending: str) -> int:
         """Length of the longest end of pending that is a proper beginning of a stop string."""
+        if pending[-1] not in self._stop_characters:
+            return 0
         for length in range(min(self._longest_stop - 1, len(pending)), 0, -1):
             tail = pending[-length:]
             if any(stop.startswith(tail) for stop in self._stop if len(stop) > length):

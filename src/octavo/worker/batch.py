@@ -6,7 +6,8 @@ Each resident sequence has a row (not to be confused with the rows of a step, wh
     block_tables  [rows, max_blocks]          block ids by position // block_size; num_blocks says how many
     settings      one array per sampling field, [rows]
 
-A step gathers from them with whole-array operations; Python loops run over sequences at most, never over tokens.
+A step gathers from them with whole-array operations; Python loops run over sequences at most, never over tokens. What is looked
+at one sequence at a time (num_tokens, num_blocks) stands in SequenceState: a number taken out of an array costs five of those.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from octavo.config.cache import blocks_for
 from octavo.ops.interface import I32, StepInputs
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, Relayout, ScheduledSequence
 from octavo.worker.settings import SettingsTable
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class SequenceState:
-    """The parts of a sequence that are no arrays.
+    """The parts of a sequence that are no arrays. Each stay in the batch has one of its own, equal to itself alone.
 
     masked_ids    ids masked while there are fewer than min_tokens outputs, int32
     has_history   penalties are on, so that the sampler needs the token ids
+    has_bias      logit_bias or min_tokens are set, so that the sampler may have to add to its logits
     """
 
     seq_id: int
@@ -36,6 +40,9 @@ class SequenceState:
     sampling: SamplingParams
     masked_ids: I32
     has_history: bool
+    has_bias: bool
+    num_tokens: int
+    num_blocks: int = 0
 
 
 @dataclass(slots=True)
@@ -80,16 +87,15 @@ class Batch:
         self.block_size = block_size
         self.vocab_size = vocab_size
         self._num_kv_blocks = num_blocks
-        self._max_blocks = -(-max_model_len // block_size)
+        self._max_blocks = blocks_for(max_model_len, block_size)
         self._states: dict[int, SequenceState] = {}
         self._free_rows = list(range(max_seqs))[::-1]
         # zeros, not empty: the system hands out untouched pages, so a row costs memory only as far as it is filled.
         self.token_ids: I32 = np.zeros((max_seqs, max_model_len + 1), np.int32)
-        self.num_tokens: I32 = np.zeros(max_seqs, np.int32)
         self.block_tables: I32 = np.zeros((max_seqs, self._max_blocks), np.int32)
-        self.num_table_blocks: I32 = np.zeros(max_seqs, np.int32)
         self.settings = SettingsTable(max_seqs)
         self._inputs = _input_buffers(max_seqs, max_tokens, max_logits, self._max_blocks)
+        self._counting = _counting(max_seqs, max_tokens)
 
     def __len__(self) -> int:
         return len(self._states)
@@ -114,12 +120,13 @@ class Batch:
         state = self._states.get(scheduled.seq_id)
         if state is None:
             raise ValueError(f"sequence {scheduled.seq_id} was scheduled but never introduced")
-        self._update_blocks(state.row, scheduled)
-        end = scheduled.num_computed + scheduled.num_new
-        known, covered = int(self.num_tokens[state.row]), int(self.num_table_blocks[state.row]) * self.block_size
-        if scheduled.num_new < 1 or scheduled.num_computed < 0 or end > min(known, covered):
+        if scheduled.new_block_ids or scheduled.replaced_blocks:
+            self._update_blocks(state, scheduled)
+        end, covered = scheduled.num_computed + scheduled.num_new, state.num_blocks * self.block_size
+        if scheduled.num_new < 1 or scheduled.num_computed < 0 or end > state.num_tokens or end > covered:
             raise ValueError(
-                f"positions {scheduled.num_computed} to {end} were scheduled; {known} tokens are known, blocks cover {covered}"
+                f"positions {scheduled.num_computed} to {end} were scheduled; {state.num_tokens} tokens are known, "
+                f"blocks cover {covered}"
             )
         return state
 
@@ -128,60 +135,96 @@ class Batch:
 
         Raises: ValueError if a table has more blocks than a sequence may have or names one that does not exist.
         """
-        max_blocks = -(-self.max_model_len // relayout.block_size)
+        max_blocks = blocks_for(self.max_model_len, relayout.block_size)
         inputs = _input_buffers(relayout.max_num_seqs, relayout.max_num_batched_tokens, max_logits, max_blocks)
-        tables = np.zeros((self.num_tokens.size, max_blocks), np.int32)
-        lengths = np.zeros(self.num_tokens.size, np.int32)
+        tables = np.zeros((len(self.token_ids), max_blocks), np.int32)
         for seq_id, table in relayout.tables.items():
             if len(table) > max_blocks or not all(0 <= block < relayout.num_blocks for block in table):
                 raise ValueError(f"the block table of sequence {seq_id} does not fit {relayout.num_blocks} blocks")
-            row = self._states[seq_id].row
-            tables[row, : len(table)], lengths[row] = table, len(table)
+            tables[self._states[seq_id].row, : len(table)] = table
         self.max_tokens, self.max_logits = relayout.max_num_batched_tokens, max_logits
         self.block_size, self._num_kv_blocks, self._max_blocks = relayout.block_size, relayout.num_blocks, max_blocks
-        self._inputs, self.block_tables, self.num_table_blocks = inputs, tables, lengths
+        self._inputs, self.block_tables = inputs, tables
+        self._counting = _counting(relayout.max_num_seqs, relayout.max_num_batched_tokens)
+        for seq_id, table in relayout.tables.items():
+            self._states[seq_id].num_blocks = len(table)
         for seq_id in self._states.keys() - relayout.tables.keys():
             self.remove(seq_id)
 
-    def append(self, states: Sequence[SequenceState], token_ids: I32) -> None:
-        """Add the token each sequence just produced, token_ids int32 [len(states)]."""
-        rows = np.fromiter((state.row for state in states), np.int64, len(states))
-        self.token_ids[rows, self.num_tokens[rows]] = token_ids
-        self.num_tokens[rows] += 1
+    def append(self, state: SequenceState, token_id: int) -> None:
+        """Add the token that a sequence just produced."""
+        self.token_ids[state.row, state.num_tokens] = token_id
+        state.num_tokens += 1
 
     def blocks(self, state: SequenceState) -> I32:
         """The block table, a view int32 [num_blocks]."""
-        return self.block_tables[state.row, : self.num_table_blocks[state.row]]
+        return self.block_tables[state.row, : state.num_blocks]
 
     def history(self, state: SequenceState) -> I32:
         """Prompt and output token ids so far, a view int32 [num_tokens]."""
-        return self.token_ids[state.row, : self.num_tokens[state.row]]
+        return self.token_ids[state.row, : state.num_tokens]
 
     def step_inputs(self, shares: Sequence[Share]) -> StepInputs:
         """The arrays of one forward pass, views into buffers that the next call overwrites.
 
         Logit rows stand share by share: first those for prompt logprobs, then the one to sample from.
         """
+        if all(share.num_new == 1 and share.needs_sample and not share.prompt_logit_rows for share in shares):
+            return self._decode_inputs(shares)
         count = len(shares)
-        rows = np.fromiter((share.state.row for share in shares), np.int64, count)
-        num_new = np.fromiter((share.num_new for share in shares), np.int32, count)
+        rows = np.array([share.state.row for share in shares], np.int64)
+        num_new = np.array([share.num_new for share in shares], np.int32)
         buffers = self._inputs
         first, query_start = buffers.first_position[:count], buffers.query_start[: count + 1]
-        first[:] = np.fromiter((share.first for share in shares), np.int32, count)
+        first[:] = [share.first for share in shares]
         np.cumsum(num_new, out=query_start[1:])
         total = int(query_start[count])
         positions = buffers.positions[:total]
         # Position of a token = its row in the step, less its share's first row, plus its share's first position.
-        np.add(np.arange(total, dtype=np.int32), np.repeat(first - query_start[:-1], num_new), out=positions)
+        np.add(self._counting[:total], np.repeat(first - query_start[:-1], num_new), out=positions)
         token_rows = np.repeat(rows, num_new)
         token_ids, slots = buffers.token_ids[:total], buffers.slot_mapping[:total]
         token_ids[:] = self.token_ids[token_rows, positions]
         blocks, offsets = np.divmod(positions, self.block_size)
         slots[:] = self.block_tables[token_rows, blocks] * self.block_size + offsets
-        width = -(-int((first + num_new).max()) // self.block_size)
-        tables = buffers.block_tables.reshape(-1)[: count * width].reshape(count, width)
-        np.take(self.block_tables[:, :width], rows, axis=0, out=tables)
+        tables = self._tables_of(rows, int((first + num_new).max()))
         return StepInputs(token_ids, positions, slots, query_start, first, tables, self._logit_rows(shares, query_start))
+
+    def _decode_inputs(self, shares: Sequence[Share]) -> StepInputs:
+        """The same for a step of decodes, where a share is a row. After a forward pass no cache holds any of this code: a loop
+        over the sequences takes half the time of the whole-array operations above, up to 32 of them at least."""
+        count, size = len(shares), self.block_size
+        token_at, block_at = self.token_ids.item, self.block_tables.item
+        rows: list[int] = []
+        positions: list[int] = []
+        token_ids: list[int] = []
+        slots: list[int] = []
+        for share in shares:
+            row, position = share.state.row, share.first
+            rows.append(row)
+            positions.append(position)
+            token_ids.append(token_at(row, position))
+            slots.append(block_at(row, position // size) * size + position % size)
+        buffers = self._inputs
+        first = buffers.first_position[:count]
+        first[:], buffers.token_ids[:count], buffers.slot_mapping[:count] = positions, token_ids, slots
+        tables = self._tables_of(rows, max(positions) + 1)
+        counting = self._counting
+        return StepInputs(
+            buffers.token_ids[:count],
+            first,
+            buffers.slot_mapping[:count],
+            counting[: count + 1],
+            first,
+            tables,
+            counting[:count],
+        )
+
+    def _tables_of(self, rows: Sequence[int] | NDArray[np.int64], num_tokens: int) -> I32:
+        """The block tables of these rows, as far as num_tokens need them."""
+        width = blocks_for(num_tokens, self.block_size)
+        tables = self._inputs.block_tables.reshape(-1)[: len(rows) * width].reshape(len(rows), width)
+        return np.take(self.block_tables[:, :width], rows, axis=0, out=tables)
 
     def _logit_rows(self, shares: Sequence[Share], query_start: I32) -> I32:
         """Rows of the step whose logits are wanted, in share order."""
@@ -209,12 +252,19 @@ class Batch:
         has_history = self.settings.set(row, new)
         self._free_rows.pop()
         self.token_ids[row, : token_ids.size] = token_ids
-        self.num_tokens[row] = token_ids.size
-        self.num_table_blocks[row] = 0
-        self._states[seq_id] = SequenceState(seq_id, row, new.num_prompt, new.sampling, np.array(masked, np.int32), has_history)
+        self._states[seq_id] = SequenceState(
+            seq_id,
+            row,
+            new.num_prompt,
+            new.sampling,
+            masked_ids=np.array(masked, np.int32),
+            has_history=has_history,
+            has_bias=bool(new.sampling.logit_bias) or new.sampling.min_tokens > 0,
+            num_tokens=token_ids.size,
+        )
 
-    def _update_blocks(self, row: int, scheduled: ScheduledSequence) -> None:
-        table, start = self.block_tables[row], int(self.num_table_blocks[row])
+    def _update_blocks(self, state: SequenceState, scheduled: ScheduledSequence) -> None:
+        table, start = self.block_tables[state.row], state.num_blocks
         end = start + len(scheduled.new_block_ids)
         if end > self._max_blocks:
             raise ValueError(f"{end} blocks were given; max_model_len {self.max_model_len} needs {self._max_blocks} at most")
@@ -222,7 +272,7 @@ class Batch:
         if ids and not 0 <= min(ids) <= max(ids) < self._num_kv_blocks:
             raise ValueError(f"block ids reach from {min(ids)} to {max(ids)}; the cache has {self._num_kv_blocks}")
         table[start:end] = scheduled.new_block_ids
-        self.num_table_blocks[row] = end
+        state.num_blocks = end
         for index, block in scheduled.replaced_blocks:
             if not 0 <= index < end:
                 raise ValueError(f"block {index} was replaced; the table has {end}")
@@ -230,13 +280,16 @@ class Batch:
 
     def _grow(self) -> None:
         """Double the rows."""
-        count = self.num_tokens.size
+        count = len(self.token_ids)
         self.token_ids = np.concatenate([self.token_ids, np.zeros_like(self.token_ids)])
-        self.num_tokens = np.concatenate([self.num_tokens, np.zeros_like(self.num_tokens)])
         self.block_tables = np.concatenate([self.block_tables, np.zeros_like(self.block_tables)])
-        self.num_table_blocks = np.concatenate([self.num_table_blocks, np.zeros_like(self.num_table_blocks)])
         self.settings.grow()
         self._free_rows.extend(range(2 * count - 1, count - 1, -1))
+
+
+def _counting(max_seqs: int, max_tokens: int) -> I32:
+    """0, 1, 2, ... as far as a step may have to count its rows or its shares."""
+    return np.arange(max(max_seqs, max_tokens) + 1, dtype=np.int32)
 
 
 def _input_buffers(max_seqs: int, max_tokens: int, max_logits: int, max_blocks: int) -> StepInputs:

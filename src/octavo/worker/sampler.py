@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import numpy as np
 
@@ -20,9 +21,12 @@ class Sampler:
     def __init__(self, backend: Backend, batch: Batch) -> None:
         self._backend = backend
         self._batch = batch
+        self._last_states: list[SequenceState] = []
+        self._last_rows: SampleRows
+        """Settings of _last_states."""
 
     def sample(
-        self, logits: F32, states: Sequence[SequenceState], logit_rows: Sequence[int], failed: dict[int, str]
+        self, logits: F32, states: list[SequenceState], logit_rows: list[int], failed: dict[int, str]
     ) -> list[SampledToken]:
         """Choose a token for each sequence and add it to the batch's own history.
 
@@ -61,40 +65,53 @@ class Sampler:
     def _settle(
         self,
         logits: F32,
-        states: Sequence[SequenceState],
-        logit_rows: Sequence[int],
+        states: list[SequenceState],
+        logit_rows: list[int],
         result: SampleResult,
         failed: dict[int, str],
     ) -> list[SampledToken]:
         """Sampled tokens of the rows whose chosen logit (and logprob, if any) is a number."""
-        fine = np.isfinite(logits[np.asarray(logit_rows), result.token_ids])
+        token_ids: list[int] = result.token_ids.tolist()
+        logit_at = logits.item
         sampled: list[SampledToken] = []
-        kept: list[int] = []
-        for index, state in enumerate(states):
+        for index, (state, row, token_id) in enumerate(zip(states, logit_rows, token_ids, strict=True)):
             top = state.sampling.logprobs
-            if not fine[index] or (top is not None and not np.isfinite(result.logprob[index])):
+            if not isfinite(logit_at(row, token_id)) or (top is not None and not isfinite(result.logprob[index])):
                 failed[state.seq_id] = "the model's logits are not finite"
                 continue
-            kept.append(index)
+            self._batch.append(state, token_id)
             logprobs = None if top is None else _token_logprobs(result, index, top)
-            sampled.append(SampledToken(state.seq_id, int(result.token_ids[index]), logprobs))
-        self._batch.append([states[index] for index in kept], result.token_ids[kept])
+            sampled.append(SampledToken(state.seq_id, token_id, logprobs))
         return sampled
 
-    def _rows(self, states: Sequence[SequenceState], logit_rows: Sequence[int]) -> SampleRows:
-        """Gather the settings of states, and the history and biases of those that have any."""
+    def _rows(self, states: list[SequenceState], logit_rows: Sequence[int]) -> SampleRows:
+        """Settings of states, with the history and biases of those that have any.
+
+        What no token changes is gathered only when other sequences are sampled than the last time.
+        """
+        if states != self._last_states:
+            self._last_rows = self._settings_of(states)
+            self._last_states = states
+        rows = self._last_rows
+        rows.logit_row = np.array(logit_rows, np.int32)
+        rows.position = np.array([state.num_tokens for state in states], np.int32)
+        if any(state.has_history for state in states):
+            rows.history, rows.history_start = _concatenate(
+                [self._batch.history(state) if state.has_history else _NO_IDS for state in states]
+            )
+        if any(state.has_bias for state in states):
+            biases = [_bias(state) for state in states]
+            rows.bias_ids, rows.bias_start = _concatenate([ids for ids, _ in biases])
+            rows.bias_values = np.concatenate([values for _, values in biases])
+        return rows
+
+    def _settings_of(self, states: Sequence[SequenceState]) -> SampleRows:
+        """What of SampleRows stays the same from token to token; no history and no biases."""
         settings = self._batch.settings
-        rows = np.fromiter((state.row for state in states), np.int64, len(states))
-        position = self._batch.num_tokens[rows]
-        num_prompt = settings.num_prompt[rows]
-        history, history_start = _concatenate(
-            [self._batch.history(state) if state.has_history else _NO_IDS for state in states]
-        )
-        masks = position - num_prompt < settings.min_tokens[rows]
-        biases = [_bias(state, bool(masked)) for state, masked in zip(states, masks, strict=True)]
-        bias_ids, bias_start = _concatenate([ids for ids, _ in biases])
+        rows = np.array([state.row for state in states], np.int64)
+        nothing_starts = np.zeros(len(states) + 1, np.int64)
         return SampleRows(
-            logit_row=np.asarray(logit_rows, np.int32),
+            logit_row=_NO_IDS,
             temperature=settings.temperature[rows],
             top_k=settings.top_k[rows],
             top_p=settings.top_p[rows],
@@ -104,23 +121,23 @@ class Sampler:
             frequency=settings.frequency[rows],
             seed=settings.seed[rows],
             choice=settings.choice[rows],
-            position=position,
-            history=history,
-            history_start=history_start,
-            num_prompt=num_prompt,
-            bias_ids=bias_ids,
-            bias_values=np.concatenate([values for _, values in biases]),
-            bias_start=bias_start,
+            position=_NO_IDS,
+            history=_NO_IDS,
+            history_start=nothing_starts,
+            num_prompt=settings.num_prompt[rows],
+            bias_ids=_NO_IDS,
+            bias_values=_NO_VALUES,
+            bias_start=nothing_starts,
             top_logprobs=settings.top_logprobs[rows],
         )
 
 
-def _bias(state: SequenceState, masked: bool) -> tuple[I32, F32]:
+def _bias(state: SequenceState) -> tuple[I32, F32]:
     """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet."""
-    bias = state.sampling.logit_bias
+    bias = state.sampling.logit_bias or {}
+    masked = state.num_tokens - state.num_prompt < state.sampling.min_tokens
     if not bias and not masked:
         return _NO_IDS, _NO_VALUES
-    bias = bias or {}
     ids = np.fromiter(bias.keys(), np.int32, len(bias))
     values = np.fromiter(bias.values(), np.float32, len(bias))
     if masked:

@@ -12,10 +12,7 @@ _SEED_MASK = 2**64 - 1
 
 
 class SettingsTable:
-    """Fields as in SampleRows, [rows] each; they are set when a sequence is added and gathered in every step.
-
-    min_tokens  outputs before which stop ids are masked
-    """
+    """Fields as in SampleRows, [rows] each; set when a sequence is added, gathered when the sequences of a step are others."""
 
     def __init__(self, rows: int) -> None:
         self.temperature: F32 = np.zeros(rows, np.float32)
@@ -28,7 +25,6 @@ class SettingsTable:
         self.seed: NDArray[np.uint64] = np.zeros(rows, np.uint64)
         self.choice: I32 = np.zeros(rows, np.int32)
         self.num_prompt: I32 = np.zeros(rows, np.int32)
-        self.min_tokens: I32 = np.zeros(rows, np.int32)
         self.top_logprobs: I32 = np.full(rows, -1, np.int32)
 
     def set(self, row: int, new: NewSequence) -> bool:
@@ -44,7 +40,6 @@ class SettingsTable:
         self.seed[row] = new.seed & _SEED_MASK
         self.choice[row] = new.choice
         self.num_prompt[row] = new.num_prompt
-        self.min_tokens[row] = min(sampling.min_tokens, 2**31 - 1)
         self.top_logprobs[row] = -1 if sampling.logprobs is None else sampling.logprobs
         return sampling.repetition_penalty != 1 or sampling.presence_penalty != 0 or sampling.frequency_penalty != 0
 

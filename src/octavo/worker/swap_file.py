@@ -6,6 +6,7 @@ other file of that name is refused and left alone. A lock tells a living engine'
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -47,6 +48,19 @@ class SwapFile:
         except ConfigError:
             self.close()
             raise
+
+    def grow(self, num_bytes: int) -> None:
+        """Room for num_bytes of slots, more than before. Raises ConfigError as when it was made; it is as it was then."""
+        self._check_room(num_bytes)
+        try:
+            os.ftruncate(self.descriptor, HEADER_BYTES + num_bytes)
+        except OSError as error:
+            raise ConfigError(f"--swap-path {self.path} cannot grow: {error.strerror}", param="swap_space") from None
+
+    def shrink(self, num_bytes: int) -> None:
+        """Give back what lies beyond num_bytes of slots. A file that cannot be cut takes more room than it needs, no more."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.descriptor, HEADER_BYTES + num_bytes)
 
     def close(self) -> None:
         """Remove the file and give back its room. Safe to call twice."""

@@ -1,4 +1,4 @@
-"""Swapper: makes the moves of a step between KV cache and swap space, and says what became of them."""
+"""Swapper: the swap space of a worker: its size, and the moves of a step between KV cache and it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,32 @@ import time
 from collections.abc import Callable, Sequence
 
 from octavo.ops.interface import Backend
-from octavo.step import StepPlan, SwapReport
+from octavo.step import Relayout, StepPlan, SwapReport
+from octavo.worker.swap_file import HEADER_BYTES, SwapFile
 
 _PROBE_BLOCKS = 4
 
 
 class Swapper:
-    """block_bytes: a block of block_size tokens over all layers. `clock` returns seconds; it measures, and decides nothing."""
+    """No swap space until `reserve` makes one.
+
+    block_bytes  a block of block_size tokens over all layers
+    path         of the file it is to lie in; None: in memory
+    clock        returns seconds; it measures, and decides nothing
+    """
 
     def __init__(
-        self, backend: Backend, block_size: int, block_bytes: int, clock: Callable[[], float] = time.perf_counter
+        self,
+        backend: Backend,
+        block_size: int,
+        block_bytes: int,
+        path: str | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._backend = backend
+        self._path = path
+        self._file: SwapFile | None = None
+        self._num_bytes: int | None = None
         self._block_size = block_size
         self._block_bytes = block_bytes
         self._clock = clock
@@ -57,13 +71,44 @@ class Swapper:
         self._report = report
         return report
 
-    def resize(self, block_size: int) -> None:
-        """The KV cache has blocks of another size now; what was in the swap space is not asked for any more."""
-        self._block_bytes = self._block_bytes * block_size // self._block_size
-        self._block_size = block_size
+    def reserve(self, num_slots: int, block_size: int) -> None:
+        """Room for at least so many blocks of that size. Raises ConfigError when it cannot be had; all is as it was then."""
+        num_bytes = num_slots * self._bytes_of(block_size)
+        if num_bytes <= (self._num_bytes or 0):
+            return
+        if self._num_bytes is not None:
+            if self._file is not None:
+                self._file.grow(num_bytes)
+            self._backend.resize_swap_space(num_bytes, [])
+        elif self._path is None:
+            self._backend.allocate_swap_space(num_bytes, None, 0)
+        else:
+            self._file = SwapFile(self._path, num_bytes)
+            self._backend.allocate_swap_space(num_bytes, self._file.descriptor, HEADER_BYTES)
+        self._num_bytes = num_bytes
+
+    def relay(self, relayout: Relayout) -> dict[int, str]:
+        """The KV cache has the new layout, and there is room: move what is kept from slot to slot, give back what is too much.
+
+        Returns the slots that could not be written, with the reason.
+        """
+        num_bytes, lost = relayout.num_swap_blocks * self._bytes_of(relayout.block_size), {}
+        if self._num_bytes is not None and num_bytes < self._num_bytes:
+            lost = self._backend.resize_swap_space(num_bytes, relayout.swap_moves)
+            if self._file is not None:
+                self._file.shrink(num_bytes)
+            self._num_bytes = num_bytes
+        self._block_bytes, self._block_size = self._bytes_of(relayout.block_size), relayout.block_size
+        return lost
+
+    def _bytes_of(self, block_size: int) -> int:
+        return self._block_bytes // self._block_size * block_size
 
     def measure(self, num_blocks: int, num_slots: int) -> float | None:
-        """Seconds that a block takes out and back, measured on the still empty cache; None if the space does not work."""
+        """Seconds that a block takes out and back; None if the space does not work. The space must be empty.
+
+        A block gets back what it holds, so that the cache may be in use.
+        """
         count = min(_PROBE_BLOCKS, num_blocks, num_slots)
         moves = [(index, index) for index in range(count)]
         if not moves or self._failed(moves):  # the first round touches the memory for the first time

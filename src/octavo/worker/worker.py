@@ -7,12 +7,11 @@ import msgspec
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
 from octavo.ops.interface import Backend, Program
-from octavo.step import Relayout, ScheduledSequence, StepPlan, StepResult, SwapReport
+from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
 from octavo.worker.batch import Batch, Share
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import load_program
-from octavo.worker.swap_file import HEADER_BYTES, SwapFile
 from octavo.worker.swapper import Swapper
 
 
@@ -40,11 +39,9 @@ class Worker:
         )
         self._runner = ModelRunner(self.backend, self.program, self.batch)
         block_bytes = kv_block_bytes(checkpoint.config, config.cache.block_size, config.cache.kv_cache_dtype)
-        self._swapper = Swapper(self.backend, config.cache.block_size, block_bytes)
-        self._swap_file: SwapFile | None = None
-        num_slots = config.cache.num_swap_blocks_override or 0
-        if num_slots:
-            self._allocate_swap_space(num_slots * block_bytes, config.cache.swap_path)
+        self._swapper = Swapper(self.backend, config.cache.block_size, block_bytes, config.cache.swap_path)
+        self._num_slots = num_slots = config.cache.num_swap_blocks_override or 0
+        self._swapper.reserve(num_slots, config.cache.block_size)
         self.swap_block_s = self._swapper.measure(num_blocks, num_slots)
         """Seconds to move a block to the swap space and back; None without one."""
 
@@ -86,24 +83,22 @@ class Worker:
             self.batch.remove(seq_id)
         return StepResult(plan.step_id, sampled, prompt_logprobs, failed, report)
 
-    def _allocate_swap_space(self, num_bytes: int, path: str | None) -> None:
-        if path is None:
-            self.backend.allocate_swap_space(num_bytes, None, 0)
-            return
-        self._swap_file = SwapFile(path, num_bytes)
-        self.backend.allocate_swap_space(num_bytes, self._swap_file.descriptor, HEADER_BYTES)
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
+        """Take new sizes between two steps: another KV cache with the tokens moved there, another program, another swap space.
 
-    def reconfigure(self, relayout: Relayout) -> None:
-        """Take new sizes between two steps: another KV cache with the tokens moved there, another program.
-
-        Raises: ConfigError when the memory cannot be had; all is as it was then. While the tokens move, both caches exist, but
-        the old one gives its memory back layer by layer.
+        Raises: ConfigError when the memory, or room for the swap file, cannot be had; all is as it was then. While the tokens
+        move, both caches exist, but the old one gives its memory back layer by layer.
         """
-        max_logits = _max_logits(relayout.max_num_seqs)
-        with self._loaded.resizing(relayout, max_logits):
-            self.batch.relay(relayout, max_logits)
-        self._runner = ModelRunner(self.backend, self.program, self.batch)
-        self._swapper.resize(relayout.block_size)
+        num_slots, max_logits = relayout.num_swap_blocks, _max_logits(relayout.max_num_seqs)
+        self._swapper.reserve(num_slots, relayout.block_size)  # more room than the books know of does no harm if the rest fails
+        sizes = relayout.max_num_batched_tokens, max_logits
+        if relayout.moves is not None or sizes != (self.batch.max_tokens, self.batch.max_logits):
+            with self._loaded.resizing(relayout, max_logits):
+                self.batch.relay(relayout, max_logits)
+            self._runner = ModelRunner(self.backend, self.program, self.batch)
+        lost_slots = self._swapper.relay(relayout)
+        is_new, self._num_slots = num_slots > 0 and not self._num_slots, num_slots
+        return RelayoutResult(lost_slots, self._swapper.measure(relayout.num_blocks, num_slots) if is_new else None)
 
     def _share(self, scheduled: ScheduledSequence) -> Share:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""

@@ -45,6 +45,32 @@ def test_the_budget_is_given_in_blocks_or_in_gib() -> None:
     assert changed(kv_cache_memory=0.5, block_size=32)["num_blocks"] == GIB // 2 // (32 * TOKEN_BYTES)
 
 
+def test_limits_that_need_not_be_there_are_taken_away_with_zero() -> None:
+    limits: dict[str, Any] = {"target_itl": 50, "max_num_queued_tokens": 9, "queue_timeout": 0.5}
+    others: dict[str, Any] = {"max_wait": 0, "admission": "guaranteed"}
+    assert changed(**limits, **others) == {**limits, **others}
+    limited = apply_changes(CONFIG, Changes(**limits), free_bytes=0)
+    free = apply_changes(limited, Changes(target_itl=0, max_num_queued_tokens=0, queue_timeout=0), free_bytes=0)
+    assert free == CONFIG and settings_in_force(free)["target_itl"] == 0
+
+
+def test_the_swap_space_takes_whole_blocks_of_what_is_free_beside_the_kv_cache() -> None:
+    block_bytes = 16 * TOKEN_BYTES
+    assert changed(swap_space=0.5003) == {"swap_space": 0.5}
+    full = apply_changes(CONFIG, Changes(swap_space=1.0), free_bytes=2 * GIB)
+    assert full.cache.num_swap_blocks_override == GIB // block_bytes
+    assert apply_changes(full, Changes(swap_space=0.7), free_bytes=0).cache.num_swap_blocks_override == 716, (
+        "less is always had"
+    )
+    both = apply_changes(full, Changes(block_size=32, swap_space=0.5), free_bytes=2 * GIB).cache
+    assert (both.num_gpu_blocks_override, both.num_swap_blocks_override) == (500, GIB // 2 // (2 * block_bytes))
+    kept = apply_changes(full, Changes(block_size=32), free_bytes=2 * GIB).cache
+    assert (kept.num_swap_blocks_override, kept.swap_space) == (GIB // (2 * block_bytes), full.cache.swap_space)
+    to_swap = apply_changes(CONFIG, Changes(preemption_mode="swap", swap_space=0.1), free_bytes=2 * GIB)
+    with pytest.raises(ConfigError, match="needs a swap space"):
+        apply_changes(to_swap, Changes(swap_space=0.0), free_bytes=2 * GIB)
+
+
 @pytest.mark.parametrize(
     ("settings", "param", "words"),
     [
@@ -57,6 +83,17 @@ def test_the_budget_is_given_in_blocks_or_in_gib() -> None:
         ({"kv_cache_memory": 0.01}, "kv_cache_memory", "max_model_len is 2000"),
         ({"kv_cache_memory": "much"}, "kv_cache_memory", "of type float"),
         ({"num_blocks": 500, "kv_cache_memory": 1.0}, "num_blocks", "give one of them"),
+        ({"swap_space": 1.5}, "swap_space", "GiB of memory are free"),
+        ({"swap_space": 0.0001}, "swap_space", "less than one KV block"),
+        ({"swap_space": -1}, "swap_space", "in 0..65536"),
+        ({"preemption_mode": "swap"}, "preemption_mode", "this engine has none"),
+        ({"admission": "lazy"}, "admission", "choose one of"),
+        ({"max_wait": -1}, "max_wait", "in 0..86400"),
+        ({"max_wait": "0"}, "max_wait", "of type float"),
+        ({"target_itl": 0.01}, "target_itl", "in 0.1..60000"),
+        ({"target_itl": False}, "target_itl", "of type float"),
+        ({"max_num_queued_tokens": 1.5}, "max_num_queued_tokens", "of type int"),
+        ({"queue_timeout": -0.5}, "queue_timeout", "in 0.001..86400"),
         ({"scheduler_policy": "lifo"}, "scheduler_policy", "choose one of"),
         ({"num_seqs": 3}, "num_seqs", "did you mean max_num_seqs"),
         ({"max_num_seqs": None}, "max_num_seqs", "leave it out"),

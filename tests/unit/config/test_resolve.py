@@ -47,6 +47,11 @@ def test_keys_and_values_are_float32_beside_float32_weights_alone(held: str, opt
     assert resolved(model=replace(MODEL, dtype=held), **options).config.cache.kv_cache_dtype == expected
 
 
+def test_a_block_size_that_attention_cannot_read_in_place_is_noted() -> None:
+    assert not resolved(block_size=32).notices
+    assert any("--block-size 24" in notice for notice in resolved(block_size=24).notices)
+
+
 def test_the_default_budget_is_a_quarter_of_free_memory_up_to_4_gib() -> None:
     assert resolved(available=2 * GIB, weight_bytes=GIB).num_blocks == GIB // 4 // BLOCK_BYTES
     assert resolved(available=64 * GIB, max_num_seqs=512, max_num_batched_tokens=512).num_blocks == 4096

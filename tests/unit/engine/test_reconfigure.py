@@ -23,7 +23,15 @@ CHANGES: list[dict[str, Any]] = [
     {"scheduler_policy": "fair"},
     {"scheduler_policy": "priority"},
     {"scheduler_policy": "fcfs"},
+    {"admission": "eager"},
     {"max_num_queued_requests": 5},
+    {"admission": "guaranteed", "target_itl": 20.0},
+    {"swap_space": 0.001, "preemption_mode": "swap"},
+    {"admission": "eager", "max_wait": 0.0, "target_itl": 0},
+    {"swap_space": 0.0001},
+    {"max_num_queued_tokens": 7},
+    {"swap_space": 0.0, "preemption_mode": "auto"},
+    {"admission": "optimistic", "max_wait": 60.0, "max_num_queued_tokens": 0},
 ]
 
 
@@ -76,10 +84,33 @@ def test_a_worker_that_refuses_leaves_everything_as_it_was(error: Exception) -> 
 
 def test_changes_that_do_not_concern_the_worker_do_not_reach_it() -> None:
     rig = Rig()
-    rig.core.reconfigure(Changes(chunked_prefill_size=8, max_num_queued_requests=3))
+    rig.core.reconfigure(Changes(chunked_prefill_size=8, max_num_queued_requests=3, admission="eager", target_itl=9))
     assert rig.worker.relayouts == []
     rig.core.reconfigure(Changes(max_num_seqs=8))
     assert [relayout.moves for relayout in rig.worker.relayouts] == [None]
+
+
+def test_a_queue_timeout_that_comes_later_holds_for_those_that_wait_already() -> None:
+    rig = Rig(max_num_seqs=1)
+    rig.core._clock = lambda: rig.now_s
+    for index in range(3):
+        rig.add(f"r{index}", "x", SamplingParams(max_tokens=4))
+    rig.step()
+    rig.core.reconfigure(Changes(queue_timeout=2.0))
+    deliveries = rig.run()
+    ends = {request_id: outputs[-1].metrics for request_id, outputs in deliveries.items()}
+    assert [ends[f"r{index}"].outcome.value for index in range(3)] == ["length", "shed", "shed"]  # type: ignore[union-attr]
+
+
+def test_a_new_swap_space_is_measured_so_that_auto_can_choose_it() -> None:
+    worker = FakeWorker()
+    worker.swap_block_s = 0.25
+    rig = Rig(worker)
+    assert rig.core._scheduler.stats().preemption.swap_block_s is None
+    rig.core.reconfigure(Changes(swap_space=0.001))
+    worker.swap_block_s = None
+    rig.core.reconfigure(Changes(swap_space=0.0005))
+    assert rig.core._scheduler.stats().preemption.swap_block_s == 0.25
 
 
 def test_an_abort_storm_between_changes_leaves_no_block() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.kvcache.block_table import BlockTable, blocks_for
+from octavo.config.cache import blocks_for
+from octavo.kvcache.block_table import BlockTable
 
 
 @pytest.mark.parametrize(("num_tokens", "expected"), [(0, 0), (1, 1), (15, 1), (16, 1), (17, 2), (32, 2), (33, 3)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.swap import SwapSpace
+from octavo.kvcache.report import KeptBlocks, memory_report
+from octavo.kvcache.swap import SlotMoves, SwapSpace
 from octavo.sampling_params import SamplingParams
 from octavo.sequence import Sequence
 
@@ -196,6 +197,20 @@ def test_a_block_that_could_not_be_filled_is_found_neither_there_nor_in_its_slot
     assert manager.match(one, 25).num_tokens == 8
 
 
+def test_the_memory_report_shows_what_is_kept_where() -> None:
+    manager = KVCacheManager(6, SIZE, enable_prefix_caching=False, num_swap_blocks=6)
+    one, two = sequence_of(1, 40), sequence_of(2, 16, stem=2)
+    admit(manager, one)
+    table = manager.block_ids(1)
+    manager.preempt(one, True)
+    admit(manager, two)
+    report = memory_report(manager, [two], 100, [one, two])
+    assert (report.num_swap_blocks, report.num_swapped, report.swap_high_water, report.num_used) == (6, 1, 1, 2)
+    assert report.kept == [KeptBlocks("r1", 0, 40, 39, table[:4], [0])]
+    assert [sequence.request_id for sequence in report.sequences] == ["r2"]
+    assert sorted(report.block_map) == ["k"] * 4 + ["u"] * 2
+
+
 def test_aborting_a_swapped_sequence_gives_its_slots_back() -> None:
     manager = KVCacheManager(4, SIZE, enable_prefix_caching=False, num_swap_blocks=4)
     one = sequence_of(1, 25)
@@ -206,3 +221,84 @@ def test_aborting_a_swapped_sequence_gives_its_slots_back() -> None:
     manager.free(1)
     assert manager.stats().num_swapped == 0
     manager.check_integrity()
+
+
+def swapped(manager: KVCacheManager, *lengths: int) -> list[Sequence]:
+    """Sequences of these lengths, all of whose computed tokens lie in slots, and the pool free again."""
+    sequences = [sequence_of(seq_id, length, stem=seq_id) for seq_id, length in enumerate(lengths, 1)]
+    for sequence in sequences:
+        admit(manager, sequence)
+    for sequence in sequences:
+        assert manager.preempt(sequence, True)
+    intruder = sequence_of(99, manager.num_blocks * SIZE, stem=99)
+    admit(manager, intruder)
+    manager.free(99)
+    return sequences
+
+
+def resize(manager: KVCacheManager, num_slots: int, failed: tuple[int, ...] = ()) -> SlotMoves:
+    plan = manager.swap.plan_resize(num_slots)
+    manager.swap.resize(plan, failed)
+    manager.check_integrity()
+    assert manager.stats().num_swap_blocks == num_slots
+    return plan
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_a_smaller_swap_space_moves_what_fits_and_loses_the_ends_first(caching: bool) -> None:
+    manager = KVCacheManager(9, SIZE, caching, num_swap_blocks=12)
+    one, two = swapped(manager, 33, 25)
+    assert manager.stats().num_swapped == 7
+
+    def found() -> list[int]:
+        return [manager.match(sequence, sequence.num_tokens).num_tokens for sequence in (one, two)]
+
+    assert resize(manager, 7).lost == [] and found() == [32, 24]
+    assert resize(manager, 5).lost and found() == [24, 16]
+    assert len(resize(manager, 1).lost) == 4 and sorted(found()) == [0, 8]
+    assert resize(manager, 0).moves == [] and found() == [0, 0]
+    assert manager.stats().num_swapped == 0
+
+
+def test_slots_that_are_kept_move_below_the_new_size_and_are_found_there() -> None:
+    manager = KVCacheManager(9, SIZE, num_swap_blocks=12)
+    one, two = swapped(manager, 33, 25)
+    manager.free(1)
+    high = [~place for place in manager.match(two, 25).places]
+    plan = resize(manager, 3)
+    assert plan.lost == [] and {source for source, _ in plan.moves} == {slot for slot in high if slot >= 3}
+    match = manager.match(two, 25)
+    assert match.num_tokens == 24 and sorted(~place for place in match.places) == [0, 1, 2]
+    assert manager.match(sequence_of(3, 25, stem=2), 25).places == match.places, "others find it, too"
+    manager.allocate(two, match, 24)
+    assert moves(manager) == (0, 3)
+
+
+def test_a_slot_that_could_not_be_moved_is_lost_with_what_stands_behind_it() -> None:
+    manager = KVCacheManager(9, SIZE, enable_prefix_caching=False, num_swap_blocks=12)
+    one, two = swapped(manager, 33, 25)
+    manager.free(1)
+    (_, target), *_ = sorted(manager.swap.plan_resize(3).moves, key=lambda move: move[0])
+    resize(manager, 3, (target,))
+    assert manager.match(two, 25).num_tokens < 24 and manager.stats().num_swapped < 3
+
+
+def test_a_larger_swap_space_keeps_all_and_has_more_room() -> None:
+    manager = KVCacheManager(9, SIZE, num_swap_blocks=7)
+    one, two = swapped(manager, 33, 25)
+    three = sequence_of(3, 9, stem=3)
+    admit(manager, three)
+    assert not manager.swap.has_room_for([0]) and manager.stats().swap_high_water == 7
+    assert resize(manager, 9) == SlotMoves(9, [], [])
+    assert manager.match(one, 33).num_tokens == 32 and manager.preempt(three, True)
+    assert manager.stats().swap_high_water == 7, "those that were in use when it got its size"
+
+
+def test_hits_on_slots_that_nobody_keeps_survive_where_they_lie() -> None:
+    manager = KVCacheManager(9, SIZE, num_swap_blocks=12)
+    swapped(manager, 33, 25)
+    manager.free(1)
+    manager.free(2)
+    assert manager.stats().num_swap_cached == 7
+    resize(manager, 4)
+    assert manager.stats().num_swap_cached == 4 and manager.match(sequence_of(5, 33, stem=1), 33).num_tokens == 32

@@ -7,6 +7,8 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Any
 
+from octavo.config.cache import CacheConfig
+from octavo.config.engine import EngineConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
@@ -22,6 +24,7 @@ from octavo.step import (
     NewSequence,
     PromptLogprobs,
     Relayout,
+    RelayoutResult,
     SampledToken,
     ScheduledSequence,
     StepPlan,
@@ -67,6 +70,7 @@ class CheckingWorker:
         self.num_copies = 0
         self.num_moves_out = 0
         self.num_moves_in = 0
+        self.num_shifts = 0
         self.num_lost_slots = 0
         self.num_lost_blocks = 0
         self.swapped: dict[int, list[int | None]] = {}
@@ -118,14 +122,15 @@ class CheckingWorker:
         self.num_lost_blocks += len(report.lost_blocks)
         return report
 
-    def reconfigure(self, order: Relayout) -> None:
+    def reconfigure(self, order: Relayout) -> RelayoutResult:
         """Move the tokens as told; what was not moved is gone."""
+        lost = self._resize_swap(order)
         for seq_id in self.known.keys() - order.tables.keys():
             del self.known[seq_id]
         for seq_id, table in order.tables.items():
             self.known[seq_id].table = list(table)
         if order.moves is None:
-            return
+            return RelayoutResult(lost)
         old, old_size, self.block_size = self.slots, self.block_size, order.block_size
         self.slots = [None] * (order.num_blocks * order.block_size)
         for source, target, count in order.moves:
@@ -133,6 +138,22 @@ class CheckingWorker:
                 assert count > 0 and first // size == (first + count - 1) // size, "a run leaves its block"
             assert self.slots[target : target + count] == [None] * count, "two runs have one target"
             self.slots[target : target + count] = old[source : source + count]
+        return RelayoutResult(lost)
+
+    def _resize_swap(self, order: Relayout) -> dict[int, str]:
+        """Move from slot to slot, then forget what is beyond the space, or of another block size."""
+        sources, targets = {source for source, _ in order.swap_moves}, {target for _, target in order.swap_moves}
+        assert len(sources) == len(targets) == len(order.swap_moves) and not sources & targets, order.swap_moves
+        assert all(target < order.num_swap_blocks <= source for source, target in order.swap_moves), order
+        lost = {target: "no space left" for _, target in order.swap_moves if target in self.bad_slots}
+        for source, target in order.swap_moves:
+            self.swapped[target] = self.swapped[source]
+            if target in lost:
+                del self.swapped[target]
+        self.num_shifts += len(order.swap_moves)
+        kept = range(order.num_swap_blocks) if order.moves is None else ()
+        self.swapped = {slot: content for slot, content in self.swapped.items() if slot in kept}
+        return lost
 
     def _learn(self, share: ScheduledSequence) -> None:
         if share.new is not None:
@@ -265,13 +286,17 @@ class Rig:
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
         assert self.manager.stats().num_swapped == 0
 
-    def reconfigure(self, config: SchedulerConfig, num_blocks: int, block_size: int) -> RelayoutPlan:
-        """Between two steps: other budgets, another pool."""
-        plan = plan_relayout(self.scheduler, self.manager, self.config, config, num_blocks=num_blocks, block_size=block_size)
+    def reconfigure(self, config: SchedulerConfig, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> RelayoutPlan:
+        """Between two steps: other budgets, another pool, another swap space."""
+        cache = CacheConfig(num_gpu_blocks_override=num_blocks, block_size=block_size, num_swap_blocks_override=num_swap_blocks)
+        before, after = EngineConfig(scheduler=self.config), EngineConfig(scheduler=config, cache=cache)
+        plan, result = plan_relayout(self.scheduler, self.manager, before, after), RelayoutResult()
         self.scheduler.check_integrity()
         if plan.order is not None:
-            self.worker.reconfigure(plan.order)
-        self.scheduler.reconfigure(config, plan.manager, plan.victims)
+            result = self.worker.reconfigure(plan.order)
+        if plan.slots is not None:
+            plan.manager.swap.resize(plan.slots, result.lost_slots)
+        self.scheduler.reconfigure(config, plan.manager, plan.victims, result.swap_block_s)
         self.manager, self.config = plan.manager, config
         self.scheduler.check_integrity()
         return plan

@@ -17,6 +17,19 @@ def prefill_plan(num_tokens: int) -> StepPlan:
     return StepPlan(1, [ScheduledSequence(1, 0, num_tokens, [], True)])
 
 
+def mixed_plan(num_decodes: int, num_tokens: int) -> StepPlan:
+    return StepPlan(1, [*decode_plan(num_decodes, 100).sequences, ScheduledSequence(99, 0, num_tokens, [], False)])
+
+
+def steps_with_decodes(estimator: Estimator, target_s: float, count: int, factor: float = 1.0) -> list[int]:
+    """The budgets of steps of 4 decodes whose prompt shares fill them, on a machine that takes `factor` times as long."""
+    budgets = []
+    for _ in range(count):
+        budgets.append(estimator.prefill_budget(target_s, decode_plan(4, 100).sequences, []))
+        estimator.observe_step(mixed_plan(4, budgets[-1]), factor * (0.010 + budgets[-1] * 1e-3))
+    return budgets
+
+
 def taught() -> Estimator:
     """10 ms per step of decodes, 1 ms per prompt token, answers of 20 tokens."""
     estimator = Estimator()
@@ -44,12 +57,31 @@ def test_what_is_cached_or_computed_needs_no_time() -> None:
 
 def test_the_prefill_share_fills_the_target_beside_the_decodes() -> None:
     estimator = taught()
-    budget = estimator.prefill_budget(0.050, decode_plan(4, 100).sequences, [])
-    assert budget == pytest.approx(40, rel=0.15)
+    budgets = steps_with_decodes(estimator, 0.050, 6)
+    assert budgets[:3] == [16, 32, pytest.approx(40, rel=0.15)], (
+        "twice of what may always be taken, then what the target leaves"
+    )
+    assert budgets[-1] == pytest.approx(40, rel=0.15)
+
+
+def test_a_machine_that_is_slower_beside_decodes_than_the_model_says_gets_smaller_shares() -> None:
+    slow = taught()
+    assert steps_with_decodes(slow, 0.050, 30, factor=2.0)[-1] < 25
+
+
+def test_a_model_that_has_seen_no_prompt_does_not_stop_everybody_with_a_guess() -> None:
+    estimator = Estimator()
+    for _ in range(50):
+        estimator.observe_step(decode_plan(16, 100), 0.010)
+    budgets = [estimator.prefill_budget(1000.0, decode_plan(16, 100).sequences, [])]
+    for _ in range(3):
+        estimator.observe_step(mixed_plan(16, budgets[-1]), 0.010 + budgets[-1] * 1e-2)
+        budgets.append(estimator.prefill_budget(1000.0, decode_plan(16, 100).sequences, []))
+    assert budgets == [16, 32, 64, 128]
 
 
 def test_prompts_go_on_slowly_when_decodes_alone_miss_the_target() -> None:
-    assert taught().prefill_budget(0.001, decode_plan(4, 100).sequences, []) == 16
+    assert taught().prefill_budget(0.001, decode_plan(4, 100).sequences, []) == 8
 
 
 def test_the_scheduler_teaches_its_estimator() -> None:

@@ -8,6 +8,7 @@ come home.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from tests.unit.scheduler.checking_worker import EOS, Rig, make_sequence, next_token
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.cache import blocks_for
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
@@ -38,6 +39,7 @@ MECHANISMS = (
     "timeouts",
     "relayouts with company",
     "relayouts that preempt",
+    "queue timeouts",
 )
 POLICIES = ("fcfs", "sjf", "priority", "fair")
 WEIGHTS = {"a": 2.0}
@@ -71,6 +73,7 @@ class Histories(RuleBasedStateMachine):
         admission=st.sampled_from(["optimistic", "eager", "guaranteed"]),
         max_wait=st.sampled_from([0.0, 5.0, 1000.0]),
         target_itl=st.sampled_from([None, None, 3000.0]),
+        queue_timeout=st.sampled_from([None, None, 3.0]),
         num_swap_blocks=st.sampled_from([0, 1, 3, 8]),
         mode=st.sampled_from(["auto", "swap", "recompute"]),
     )
@@ -85,6 +88,7 @@ class Histories(RuleBasedStateMachine):
         admission: str,
         max_wait: float,
         target_itl: float | None,
+        queue_timeout: float | None,
         num_swap_blocks: int,
         mode: str,
     ) -> None:
@@ -100,12 +104,15 @@ class Histories(RuleBasedStateMachine):
             admission=admission,
             max_wait=max_wait,
             target_itl=target_itl,
+            queue_timeout=queue_timeout,
             num_swap_blocks=num_swap_blocks,
             preemption_mode=mode,
         )
 
     def _begin(self, num_blocks: int, name: str = "fcfs", **options: Any) -> None:
         self.now, self.policy = 0.0, name
+        self.admissions = {options.get("admission", "optimistic")}
+        """All that were ever in force: what was admitted under another one is still there."""
         self.max_model_len = min(24, num_blocks * BLOCK_SIZE)
         policy = make_policy(name, options.get("estimator"), WEIGHTS)
         self.rig = Rig(num_blocks, BLOCK_SIZE, max_model_len=self.max_model_len, policy=policy, **options)
@@ -170,14 +177,16 @@ class Histories(RuleBasedStateMachine):
     )
     def reconfigure(self, block_size: int, spare: int, max_num_seqs: int, max_num_batched_tokens: int, chunk: int) -> None:
         num_running = self.rig.scheduler.num_running
-        config = SchedulerConfig(
+        config = replace(
+            self.rig.config,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunk,
-            max_model_len=self.max_model_len,
-            preemption_mode=self.rig.config.preemption_mode,
         )
-        plan = self.rig.reconfigure(config, -(-self.max_model_len // block_size) + spare, block_size)
+        manager, num_blocks = self.rig.manager, blocks_for(self.max_model_len, block_size) + spare
+        num_slots = manager.swap.num_slots * manager.block_size // block_size
+        plan = self.rig.reconfigure(config, num_blocks, block_size, num_slots)
+        self.admissions.add("another pool")
         self.seen["relayouts with company"] += num_running > 1
         self.seen["relayouts that preempt"] += bool(plan.victims)
 
@@ -193,7 +202,7 @@ class Histories(RuleBasedStateMachine):
         self.rig.check_plan(plan)
         self.plan = plan
         preempted = self.rig.scheduler.stats().num_preemptions - before.num_preemptions
-        assert not preempted or self.rig.config.admission != "guaranteed" or self.policy == "priority"
+        assert not preempted or self.admissions != {"guaranteed"} or self.policy == "priority"
         self.seen["preemptions"] += preempted
         self.seen["copies"] += len(plan.block_copies)
         self.seen["moves out"] += len(plan.swap_out)
@@ -283,8 +292,11 @@ class Histories(RuleBasedStateMachine):
             self.seen["cache hits"] += bool(sequence.num_cached_prompt) and sequence.fork_of is None
             self.seen["forks"] += sequence.fork_of is not None and sequence.num_cached_prompt == sequence.num_prompt - 1 > 0
             self.seen["timeouts"] += sequence.finish_reason is FinishReason.TIMEOUT
+            was_shed = sequence.finish_reason is FinishReason.SHED
+            self.seen["queue timeouts"] += was_shed
+            assert not was_shed or sequence.first_scheduled_s is None, "only who never ran is sent away"
             most = self.rig.manager.num_blocks.bit_length() + 1
-            assert sequence.num_displaced <= most or self.rig.config.admission == "eager", "thrashing is bounded"
+            assert sequence.num_displaced <= most or "eager" in self.admissions, "thrashing is bounded"
             completed = sequence.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
             self.seen["finished after preemption"] += completed and sequence.num_preemptions > 0
 
@@ -300,6 +312,26 @@ class Histories(RuleBasedStateMachine):
                 prompt = self.sequences[update.seq_id].prompt_token_ids
                 assert [entry.token_id for entry in entries] == prompt[first : first + len(entries)]
                 self.prompt_positions.setdefault(update.seq_id, []).extend(range(first, first + len(entries)))
+
+
+class ChangingHistories(Histories):
+    """The same while limits change."""
+
+    @precondition(lambda self: self.plan is None)
+    @rule(
+        admission=st.sampled_from(["optimistic", "eager", "guaranteed"]),
+        max_wait=st.sampled_from([0.0, 5.0, 1000.0]),
+        target_itl=st.sampled_from([None, 3000.0]),
+        queue_timeout=st.sampled_from([None, None, 2.0]),
+    )
+    def change_limits(self, admission: str, max_wait: float, target_itl: float | None, queue_timeout: float | None) -> None:
+        manager = self.rig.manager
+        config = replace(
+            self.rig.config, admission=admission, max_wait=max_wait, target_itl=target_itl, queue_timeout=queue_timeout
+        )
+        self.admissions.add(admission)
+        plan = self.rig.reconfigure(config, manager.num_blocks, manager.block_size, manager.swap.num_slots)
+        assert plan.order is None and not plan.victims, "the worker has nothing to do with these"
 
 
 class SwappingHistories(Histories):
@@ -327,7 +359,7 @@ class SwappingHistories(Histories):
 
 
 @pytest.mark.parametrize(
-    ("machine", "mechanisms", "max_examples"), [(Histories, MECHANISMS, 200), (SwappingHistories, SWAP_MECHANISMS, 120)]
+    ("machine", "mechanisms", "max_examples"), [(ChangingHistories, MECHANISMS, 200), (SwappingHistories, SWAP_MECHANISMS, 120)]
 )
 def test_every_history_keeps_the_books_and_the_tokens(
     machine: type[Histories], mechanisms: tuple[str, ...], max_examples: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from octavo.scheduler.step_time import StepShape, StepTimeModel
@@ -69,6 +69,7 @@ def test_an_hour_of_decodes_leaves_it_ready_to_learn_prefill_without_jumps() -> 
     assert model.predict(prefill) == pytest.approx(true_s(prefill), rel=0.1)
 
 
+@example([(0, 23, 6105284.0, 1e-6), (0, 23, 6082625.0, 1e-6), (0, 23, 6062690.0, 1e-6)])
 @given(st.lists(st.tuples(st.integers(0, 4096), st.integers(0, 256), st.floats(0, 1e9), st.floats(1e-6, 1e3)), max_size=60))
 def test_no_history_makes_a_prediction_negative_or_infinite(history: list[tuple[int, int, float, float]]) -> None:
     model = StepTimeModel()

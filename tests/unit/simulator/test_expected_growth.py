@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from octavo.kvcache.block_table import blocks_for
+from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.admission import AdmissionRule

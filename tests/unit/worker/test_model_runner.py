@@ -10,7 +10,7 @@ from octavo.worker.model_runner import forward_passes
 
 
 def share(seq_id: int, num_new: int, prompt_rows: int, *, needs_sample: bool = True) -> Share:
-    state = SequenceState(seq_id, seq_id, 0, SamplingParams(), np.zeros(0, np.int32), False)
+    state = SequenceState(seq_id, seq_id, 0, SamplingParams(), np.zeros(0, np.int32), False, False, 0)
     return Share(state, 10, num_new, needs_sample, prompt_rows)
 
 

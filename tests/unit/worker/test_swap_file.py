@@ -43,6 +43,20 @@ def test_what_a_killed_engine_left_is_taken_over(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_the_file_grows_and_shrinks_with_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "swap"
+    file = SwapFile(str(path), 2**20)
+    os.pwrite(file.descriptor, b"kept", HEADER_BYTES + 2**12)
+    file.grow(2**22)
+    assert path.stat().st_size == HEADER_BYTES + 2**22
+    with pytest.raises(ConfigError, match="the disk has") as caught:
+        file.grow(2**60)
+    assert caught.value.param == "swap_space" and path.stat().st_size == HEADER_BYTES + 2**22
+    file.shrink(2**13)
+    assert path.stat().st_size == HEADER_BYTES + 2**13 and os.pread(file.descriptor, 4, HEADER_BYTES + 2**12) == b"kept"
+    file.close()
+
+
 def test_a_file_in_use_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "swap"
     file = SwapFile(str(path), 4096)

@@ -27,7 +27,7 @@ class Space:
 
 def swapper_of(space: Space) -> Swapper:
     ticks = count()
-    return Swapper(space, 8, 100, lambda: float(next(ticks)))  # type: ignore[arg-type]
+    return Swapper(space, 8, 100, clock=lambda: float(next(ticks)))  # type: ignore[arg-type]
 
 
 def test_moves_out_come_first_and_are_counted_in_bytes_and_seconds() -> None:

@@ -1,66 +1,75 @@
-"""CoreChannel: the core process' end of the message pipe; limits and encoding, which both ends share."""
+"""CoreChannel: the core process' end of the message pipe; and the first words it hears, which come on stdin."""
 
 from __future__ import annotations
 
-from typing import Any
+import select
+import socket
 
 import msgspec
-import zmq
 
-from octavo.engine.wire.messages import FromCore, StartCore, ToCore
-from octavo.errors import OctavoError
+from octavo.engine.wire.frames import ChannelError, FrameReader, FrameWriter
+from octavo.engine.wire.messages import FromCore, Shutdown, StartCore, ToCore
 from octavo.log import get_logger
 
-MAX_MESSAGE_BYTES = 256 * 2**20
-"""Largest message either side accepts: 8192 prompt logprobs with 20 alternatives are about 4 MB."""
-
-MAX_QUEUED_MESSAGES = 100_000
-"""Per direction. Requests are bounded by the queue limit and outputs by max_tokens, so this is a backstop, not a valve."""
-
-SEND_DEADLINE_MS = 10_000
+LINGER_S = 1.0
+"""How long the last messages get to leave when the channel is closed."""
 
 _logger = get_logger(__name__)
 
 
-class ChannelError(OctavoError):
-    """The other side does not read, or a message is larger than allowed."""
-
-
 class CoreChannel:
-    """Connects to the API process, polls with a deadline, sends with a deadline."""
+    """Polls with a deadline, sends without waiting."""
 
-    def __init__(self, address: str) -> None:
-        self._context = zmq.Context()
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.PAIR)
-        bound_socket(self._socket)
-        self._socket.connect(address)
+    def __init__(self, sock: socket.socket) -> None:
+        """sock: connected to the API process; the channel's own from now on."""
+        sock.setblocking(False)
+        self._socket = sock
+        self._reader = FrameReader(sock)
+        self._writer = FrameWriter(sock)
         self._decoder = msgspec.msgpack.Decoder(ToCore)
 
     def receive(self, timeout_s: float) -> list[ToCore]:
-        """All messages that are there, after waiting at most timeout_s seconds for the first one."""
+        """All messages that are there, after waiting at most timeout_s seconds for the first one.
+
+        A parent that has closed its end, or is gone, tells the core to end: the last message is a Shutdown then.
+        """
         messages: list[ToCore] = []
-        if not self._socket.poll(int(timeout_s * 1000)):
-            return messages
+        if self._writer.is_behind:
+            self._writer.flush()
+        if timeout_s > 0.0:
+            # A core that waits has nothing to compute, and so much time to bring out what was left.
+            self._wait(select.POLLIN | select.POLLOUT if self._writer.is_behind else select.POLLIN, timeout_s)
         while True:
             try:
-                data = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
+                payloads = self._reader.read()
+            except BlockingIOError:
                 return messages
-            try:
-                messages.append(self._decoder.decode(data))
-            except (msgspec.DecodeError, ValueError) as error:
-                _logger.error("dropped an undecodable message of %d bytes: %s", len(data), error)
+            if payloads is None:
+                return [*messages, Shutdown()]
+            for payload in payloads:
+                try:
+                    messages.append(self._decoder.decode(payload))
+                except (msgspec.DecodeError, ValueError) as error:
+                    _logger.error("dropped an undecodable message of %d bytes: %s", len(payload), error)
 
     def send(self, message: FromCore) -> None:
-        """Send; raises ChannelError when the API process has not read for SEND_DEADLINE_MS."""
-        try:
-            self._socket.send(encode_message(message))
-        except zmq.Again:
-            raise ChannelError("the API process does not read its messages") from None
+        """Send without waiting. Raises ChannelError when the API process is gone or has not read for very long."""
+        self._writer.send(message)
 
     def close(self) -> None:
-        """Close, giving the last messages a second to leave."""
-        self._context.destroy(linger=1000)
+        """Close, giving the last messages LINGER_S seconds to leave."""
+        try:
+            while self._writer.is_behind and self._wait(select.POLLOUT, LINGER_S):
+                self._writer.flush()
+        except ChannelError:
+            pass  # nobody is there to hear them
+        self._socket.close()
+
+    def _wait(self, events: int, timeout_s: float) -> bool:
+        """Whether one of the events came within timeout_s seconds."""
+        poller = select.poll()  # select() takes no descriptor beyond 1023, which a core that was restarted under load may get
+        poller.register(self._socket, events)
+        return bool(poller.poll(timeout_s * 1000))
 
 
 def encode_start(start: StartCore) -> bytes:
@@ -69,19 +78,3 @@ def encode_start(start: StartCore) -> bytes:
 
 def decode_start(data: bytes) -> StartCore:
     return msgspec.msgpack.decode(data, type=StartCore)
-
-
-def encode_message(message: ToCore | FromCore) -> bytes:
-    """Raises ChannelError if the message is larger than the limit."""
-    data = msgspec.msgpack.encode(message)
-    if len(data) > MAX_MESSAGE_BYTES:
-        raise ChannelError(f"a message of {len(data)} bytes is larger than the limit of {MAX_MESSAGE_BYTES}")
-    return data
-
-
-def bound_socket(socket: zmq.Socket[Any]) -> None:
-    """Set limits and deadlines of either end."""
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
-    socket.setsockopt(zmq.SNDHWM, MAX_QUEUED_MESSAGES)
-    socket.setsockopt(zmq.RCVHWM, MAX_QUEUED_MESSAGES)
-    socket.setsockopt(zmq.SNDTIMEO, SEND_DEADLINE_MS)

@@ -16,9 +16,9 @@ from octavo.step import TokenLogprobs
 
 
 class StartCore(msgspec.Struct, tag="start"):
-    """The first words a core process hears, on its stdin. address: where to connect; parent_pid: die with it."""
+    """The first words a core process hears, on its stdin. descriptor: of its end of the channel; parent_pid: die with it."""
 
-    address: str
+    descriptor: int
     parent_pid: int
     log_level: str
     config: EngineConfig
@@ -126,13 +126,14 @@ class CoreStats(msgspec.Struct, array_like=True):
 class StepOutputs(msgspec.Struct, tag="step"):
     """One message per step. started: ids of requests that were first scheduled in it; at_s: its end on the monotonic clock.
 
+    stats: left out while steps follow closely and nothing but the counters has changed.
     estimates_s: for each of `started`, the seconds it was then expected to take.
     An idle core sends one without outputs every second: the heartbeat.
     """
 
     outputs: list[TokenOutput]
     started: list[str]
-    stats: CoreStats
+    stats: CoreStats | None
     started_s: float
     at_s: float
     estimates_s: list[float] = []

@@ -1,81 +1,121 @@
-"""ParentChannel: the API process' end of a private, bounded, two-way message pipe to one core process (ZMQ over a Unix socket).
+"""ParentChannel: the API process' end of a private, bounded, two-way message pipe to one core process.
 
-The socket lives in a fresh folder with mode 0700, so only this user can reach it. Each core process gets a channel of its own:
-nothing of a crashed core can arrive at its successor.
+It is a pair of connected sockets without a name: only the core process, which inherits the other end, can talk to this one.
+Each core process gets a channel of its own: nothing of a crashed core can arrive at its successor.
 """
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
-from pathlib import Path
-from typing import Any
+import socket
+from collections import deque
+from collections.abc import Callable
 
 import msgspec
-import zmq
-import zmq.asyncio
 
-from octavo.engine.wire.channel import bound_socket, encode_message
+from octavo.engine.wire.frames import ChannelError, FrameReader, FrameWriter
 from octavo.engine.wire.messages import FromCore, ToCore
-from octavo.errors import ConfigError
 from octavo.log import get_logger
 
 _logger = get_logger(__name__)
 
 
 class ParentChannel:
-    """The API process' end: binds, awaits messages from the core, sends without waiting."""
+    """Belongs to the event loop it was made on. Messages are handed on as they come, and sent without waiting.
+
+    core_end  the socket that the core process inherits; whoever starts it closes this copy then
+    """
 
     def __init__(self) -> None:
-        """Raises ConfigError when no socket can be made in the temporary folder."""
-        try:
-            self._folder = Path(tempfile.mkdtemp(prefix="octavo-"))  # mkdtemp makes it 0700
-        except OSError as error:
-            raise ConfigError(f"no temporary folder for the engine's socket: {error}; set TMPDIR to a writable one") from None
-        self.address = f"ipc://{self._folder}/core"
-        self._context = zmq.asyncio.Context()
-        self._socket: zmq.asyncio.Socket = self._context.socket(zmq.PAIR)
-        bound_socket(self._socket)
-        try:
-            self._socket.bind(self.address)
-        except zmq.ZMQError as error:
-            self.close()
-            raise ConfigError(f"the engine's socket cannot be made: {error}; set TMPDIR to a shorter path") from None
+        self._socket, self.core_end = socket.socketpair()
+        self._socket.setblocking(False)
+        self._reader = FrameReader(self._socket)
+        self._writer = FrameWriter(self._socket)
         self._decoder = msgspec.msgpack.Decoder(FromCore)
+        self._inbox: deque[FromCore] = deque()
+        """What came before anybody took it."""
+        self._take: Callable[[FromCore], None] = self._inbox.append
+        self._error: Exception | None = None
+        """Why nothing can be read any more."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._on_readable)
 
     async def receive(self) -> FromCore:
-        """The next message that can be decoded; others are logged and dropped."""
+        """The next message. Raises ChannelError when what comes is no stream of messages."""
+        while not self._inbox:
+            await self._news()
+        return self._inbox.popleft()
+
+    async def deliver(self, take: Callable[[FromCore], None]) -> None:
+        """Call `take` with every message from now on. Never returns; raises what `take` raises, or ChannelError.
+
+        The calls come straight from the event loop: a task in between would cost every step as much as a token's text does.
+        """
+        while self._inbox:
+            take(self._inbox.popleft())
+        self._take = take
         while True:
-            data = await self._socket.recv()
-            try:
-                return self._decoder.decode(data)
-            except (msgspec.DecodeError, ValueError) as error:
-                _logger.error("dropped an undecodable message of %d bytes from the core: %s", len(data), error)
+            await self._news()
 
     def send(self, message: ToCore) -> None:
-        """Hand a message to the socket without waiting. Raises ChannelError if it is too large.
-
-        zmq.asyncio sends at once if it can. Only a core that has not read 100,000 messages makes it wait, and then the message
-        is lost after the deadline, with a line in the log: such a core is hung, and the supervisor ends it.
-        """
-        sent: asyncio.Future[Any] = asyncio.ensure_future(self._socket.send(encode_message(message)))
-        if sent.done():
-            sent.result()
-        else:
-            sent.add_done_callback(_log_lost_message)
-
-    def remove_folder(self) -> None:
-        """Remove the socket's folder once the core is connected: connected sockets need no name, no second one can connect, and
-        nothing is left on the disk even if this process is killed."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        """Hand a message on without waiting. Raises ChannelError if it is too large, or the core is gone or hangs."""
+        self._writer.send(message)
+        if self._writer.is_behind:
+            self._loop.add_writer(self._socket, self._on_writable)
 
     def close(self) -> None:
-        """Drop what is queued and remove the socket's folder. Safe to call twice."""
-        self._context.destroy(linger=0)
-        self.remove_folder()
+        """Drop what is queued. Safe to call twice, and after the loop has been closed."""
+        if self._socket.fileno() >= 0 and not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+        self._socket.close()
+        self.core_end.close()
 
+    def _on_readable(self) -> None:
+        try:
+            payloads = self._reader.read()
+            if payloads is None:
+                # The core's end is closed. That the core is gone is noticed by whoever watches its process.
+                self._loop.remove_reader(self._socket)
+                return
+            for payload in payloads:
+                self._decode(payload)
+        except BlockingIOError:
+            return
+        except Exception as error:
+            self._loop.remove_reader(self._socket)
+            self._error = error
+            self._wake()
 
-def _log_lost_message(sent: asyncio.Future[Any]) -> None:
-    if not sent.cancelled() and sent.exception() is not None:
-        _logger.error("a message to the core was lost: %s", sent.exception())
+    def _decode(self, payload: memoryview | bytearray) -> None:
+        """Hand one message on; one that cannot be decoded is logged and dropped."""
+        try:
+            message: FromCore = self._decoder.decode(payload)
+        except (msgspec.DecodeError, ValueError) as error:
+            _logger.error("dropped an undecodable message of %d bytes from the core: %s", len(payload), error)
+            return
+        self._take(message)
+        if self._inbox:
+            self._wake()
+
+    async def _news(self) -> None:
+        """Wait until the inbox has grown. Raises what keeps anything more from coming."""
+        if self._error is not None:
+            raise self._error
+        self._waiter = self._loop.create_future()
+        await self._waiter
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _on_writable(self) -> None:
+        try:
+            self._writer.flush()
+        except ChannelError as error:
+            _logger.error("messages to the core were lost: %s", error)
+            self._loop.remove_writer(self._socket)
+            return
+        if not self._writer.is_behind:
+            self._loop.remove_writer(self._socket)

@@ -52,6 +52,7 @@ class CpuBackend:
         self._pool = _native.ThreadPool(num_threads)
         self._parameters = CpuParameters(Packer(self._pool, dtype, quantization, group_size))
         self._sampler = _native.Sampler.create(self._pool, self._isa)
+        self._result = _empty_result(0, 0)
         self._cache: _native.KvCache | None = None
         self._swap: _native.SwapSpace | None = None
 
@@ -103,9 +104,17 @@ class CpuBackend:
             else:
                 self._swap = _native.SwapSpace(num_bytes, descriptor, file_offset)
         except MemoryError:
-            raise ConfigError(
-                f"a swap space of {num_bytes / 2**30:.3f} GiB cannot be allocated; lower swap_space", param="swap_space"
-            ) from None
+            raise _no_memory_for_swap(num_bytes) from None
+
+    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        assert self._swap is not None and self._cache is not None, "there is no swap space to resize"
+        errors = np.zeros(len(moves), np.int32)
+        self._swap.shift(self._cache, _pairs(moves), errors)
+        try:
+            self._swap.resize(num_bytes)
+        except MemoryError:
+            raise _no_memory_for_swap(num_bytes) from None
+        return {moves[index][1]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
 
     def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
         assert self._swap is not None and self._cache is not None, "blocks were moved before there was room for them"
@@ -120,8 +129,7 @@ class CpuBackend:
         return {moves[index][0]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
-        count = len(rows.logit_row)
-        result = _empty_result(count, max(0, int(rows.top_logprobs.max(initial=0))))
+        result = self._result_of(len(rows.logit_row), max([0, *rows.top_logprobs.tolist()]))
         self._sampler.sample(
             logits,
             rows.logit_row,
@@ -151,11 +159,17 @@ class CpuBackend:
         return result
 
     def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
-        result = _empty_result(len(rows), top)
+        result = self._result_of(len(rows), top)
         self._sampler.given(
             logits, rows, token_ids, top, result.token_ids, result.logprob, result.rank, result.top_ids, result.top_values
         )
         return result
+
+    def _result_of(self, count: int, top: int) -> SampleResult:
+        """Room for a result; that of the last call, if it has the right size."""
+        if self._result.top_ids.shape != (count, top):
+            self._result = _empty_result(count, top)
+        return self._result
 
     def describe(self) -> dict[str, str]:
         return {
@@ -164,6 +178,10 @@ class CpuBackend:
             "threads": str(self._pool.size),
             "weights": f"{self._parameters.weight_bytes / 2**20:.0f} MiB",
         }
+
+
+def _no_memory_for_swap(num_bytes: int) -> ConfigError:
+    return ConfigError(f"a swap space of {num_bytes / 2**30:.3f} GiB cannot be allocated; lower swap_space", param="swap_space")
 
 
 def _pairs(pairs: Sequence[tuple[int, int]]) -> I32:

@@ -83,6 +83,10 @@ class ReferenceBackend:
     def allocate_swap_space(self, num_bytes: int, descriptor: int | None, file_offset: int) -> None:
         self._swap = SwapSpace(num_bytes, descriptor, file_offset)
 
+    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+        assert self._swap is not None and self._ops.cache is not None, "there is no swap space to resize"
+        return self._swap.resize(self._ops.cache, num_bytes, moves)
+
     def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
         assert self._swap is not None and self._ops.cache is not None, "blocks were moved before there was room for them"
         return self._swap.out(self._ops.cache, moves)

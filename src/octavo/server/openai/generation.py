@@ -44,18 +44,15 @@ class Generation:
         usage.prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
         cached = [0] * len(self.prompts)
         streams = [self._start(context, index) for index in range(len(self.prompts))]
-        source = _numbered(streams[0]) if len(streams) == 1 else _merged(streams)
-        async with aclosing(source):
+        if len(streams) == 1:
+            async with aclosing(streams[0]) as stream:
+                async for output in stream:
+                    _count(output, 0, cached, usage)
+                    yield 0, output
+            return
+        async with aclosing(_merged(streams)) as source:
             async for index, output in source:
-                if output.num_cached_tokens != cached[index]:
-                    usage.cached_tokens += output.num_cached_tokens - cached[index]
-                    cached[index] = output.num_cached_tokens
-                for choice in output.outputs:
-                    usage.add_completion(len(choice.token_ids))
-                    if choice.finish_reason == "abort":
-                        raise EngineDeadError("the server stopped this request before it was complete", code="request_aborted")
-                    if choice.finish_reason == "error":
-                        raise RequestFailedError(output.error or "the engine could not complete this request")
+                _count(output, index, cached, usage)
                 yield index, output
 
     def _start(self, context: ServerContext, index: int) -> AsyncGenerator[RequestOutput, None]:
@@ -120,10 +117,17 @@ def new_answer_id(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(16)}"
 
 
-async def _numbered(stream: AsyncGenerator[RequestOutput, None]) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    async with aclosing(stream):
-        async for output in stream:
-            yield 0, output
+def _count(output: RequestOutput, index: int, cached: list[int], usage: Usage) -> None:
+    """Count a delivery of prompt `index` into usage. Raises what `Generation.run` does for one that the engine ended."""
+    if output.num_cached_tokens != cached[index]:
+        usage.cached_tokens += output.num_cached_tokens - cached[index]
+        cached[index] = output.num_cached_tokens
+    for choice in output.outputs:
+        usage.add_completion(len(choice.token_ids))
+        if choice.finish_reason == "abort":
+            raise EngineDeadError("the server stopped this request before it was complete", code="request_aborted")
+        if choice.finish_reason == "error":
+            raise RequestFailedError(output.error or "the engine could not complete this request")
 
 
 async def _merged(streams: Sequence[AsyncGenerator[RequestOutput, None]]) -> AsyncGenerator[tuple[int, RequestOutput], None]:
