@@ -114,16 +114,7 @@ def resolve(
             f"use {model.max_position} or less",
             param="max_model_len",
         )
-    if scheduler.tenant_weights and scheduler.scheduler_policy != "fair":
-        notices.append(
-            f"--tenant-weights change nothing under --scheduler-policy {scheduler.scheduler_policy}, only under fair"
-        )
-    loading = config.loading
-    if loading.quantization in ("auto", "none") and loading.quantization_group_size != 32:
-        notices.append(
-            f"--quantization-group-size {loading.quantization_group_size} changes nothing under --quantization "
-            f"{loading.quantization}, only under int4, int8 and w8a8"
-        )
+    _note_idle_options(config, notices)
     wanted_len = scheduler.max_model_len or model.max_position
     free_bytes = max(0, machine.available_bytes - weight_bytes)
     num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
@@ -146,6 +137,20 @@ def resolve(
         backend=replace(config.backend, num_threads=_fit_threads(config.backend.num_threads, machine.num_cpus)),
     )
     return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
+
+
+def _note_idle_options(config: EngineConfig, notices: list[str]) -> None:
+    """Options that were given but mean nothing beside the others."""
+    scheduler, loading = config.scheduler, config.loading
+    if scheduler.tenant_weights and scheduler.scheduler_policy != "fair":
+        notices.append(
+            f"--tenant-weights change nothing under --scheduler-policy {scheduler.scheduler_policy}, only under fair"
+        )
+    if loading.quantization in ("auto", "none") and loading.quantization_group_size != 32:
+        notices.append(
+            f"--quantization-group-size {loading.quantization_group_size} changes nothing under --quantization "
+            f"{loading.quantization}, only under int4, int8 and w8a8"
+        )
 
 
 def check_options(config: EngineConfig) -> None:

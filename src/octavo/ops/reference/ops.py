@@ -24,7 +24,7 @@ class ReferenceOps:
     dtype, quantization, group_size  what float weights are rounded to when loaded, as in LoadingConfig
     """
 
-    def __init__(self, dtype: str, quantization: str, group_size: int) -> None:
+    def __init__(self, dtype: str, quantization: str, group_size: int = 32) -> None:
         self.dtype = dtype
         self.quantization = quantization
         self.group_size = group_size
