@@ -82,6 +82,7 @@ bool append_codes(Linear& linear, ThreadPool& pool, const Array<uint8_t, 2>& cod
     return static_cast<int32_t>(a.shape(0)) == rows && static_cast<int32_t>(a.shape(1)) == (cols + group - 1) / group;
   };
   require(fits(scales) && (!mins || fits(*mins)), "scales and mins must be [rows, groups]");
+  require(!mins || zero_point == 0, "a zero point beside minimums belongs into them");
   bool finite = true;
   nb::gil_scoped_release release;
   Part part = pack_codes({codes.data(), scales.data(), mins ? mins->data() : nullptr, rows, cols, bits, group, zero_point,

@@ -53,6 +53,7 @@ struct QuantFamily {
     const int8_t* a[R];
     const float* a_scales[R];
     const int32_t* a_sums[R];
+    const float* a_products[R];
     int32_t zero_point;
     int32_t shift;  // steps per group of the weight: 2^shift
     bool half_scales;
@@ -70,6 +71,7 @@ struct QuantFamily {
         a[r] = x.codes + (row + r) * x.cols;
         a_scales[r] = x.scales + (row + r) * (x.cols / kActGroup);
         a_sums[r] = x.sums + (row + r) * (x.cols / kSumGroup);
+        a_products[r] = x.products + (row + r) * (x.cols / kActGroup);
       }
       zero_point = w.zero_point;
       shift = w.group == 128 ? 2 : w.group == 64 ? 1 : 0;
@@ -89,16 +91,24 @@ struct QuantFamily {
                          : load(reinterpret_cast<const float*>(table) + g * kPanel);
     }
 
+    // Of the activations of row r in step s: the sum of codes, and scale times it.
+    OCTAVO_INLINE int32_t sum_of(int r, int s) const {
+      return kStep == 32 ? a_sums[r][2 * s] + a_sums[r][2 * s + 1] : a_sums[r][s];
+    }
+    OCTAVO_INLINE float product_of(int r, int s) const {
+      return kStep == 32 ? a_products[r][s] : a_scales[r][s * kStep / kActGroup] * static_cast<float>(sum_of(r, s));
+    }
+
     OCTAVO_INLINE void add_step(int s, F16x (&acc)[R][P]) const {
       const uint8_t* step_codes[P];
       const int8_t* step_a[R];
-      int32_t sum[R];
       I16x dot[R][P];
       for (int p = 0; p < P; ++p) step_codes[p] = codes[p] + static_cast<int64_t>(s) * (kStep * kPanel * kBits / 8);
       for (int r = 0; r < R; ++r) {
         step_a[r] = a[r] + s * kStep;
-        sum[r] = kStep == 32 ? a_sums[r][2 * s] + a_sums[r][2 * s + 1] : a_sums[r][s];
-        for (int p = 0; p < P; ++p) dot[r][p] = broadcast_i32(-zero_point * sum[r]);
+        // Formats with minimums have no zero point.
+        const I16x start = broadcast_i32(kMins ? 0 : -zero_point * sum_of(r, s));
+        for (int p = 0; p < P; ++p) dot[r][p] = start;
       }
       dot_rows<kBits, kStep / 4, R, P>(step_codes, step_a, dot);
       for (int p = 0; p < P; ++p) {
@@ -108,7 +118,7 @@ struct QuantFamily {
         for (int r = 0; r < R; ++r) {
           const F16x scale_a = broadcast(a_scales[r][s * kStep / kActGroup]);
           acc[r][p] = fma_exact(to_f32(dot[r][p]), mul(scale_w, scale_a), acc[r][p]);
-          if constexpr (kMins) acc[r][p] = fma_exact(min_w, mul(scale_a, to_f32(broadcast_i32(sum[r]))), acc[r][p]);
+          if constexpr (kMins) acc[r][p] = fma_exact(min_w, broadcast(product_of(r, s)), acc[r][p]);
         }
       }
     }

@@ -43,7 +43,7 @@ float largest_logit(const float* logits, int32_t vocab) {
 // Lowest id whose logit is value, which must be finite and present.
 int32_t first_equal(const float* logits, int32_t vocab, float value) {
   for (int32_t i = 0; i < vocab; i += 16) {
-    const F16x chunk = load_or_masked(logits + i, lanes_left(i, vocab));
+    const F16x chunk = scrub(load_or_masked(logits + i, lanes_left(i, vocab)));
     const uint32_t bits = mask_bits(equal(chunk, broadcast(value)));
     if (bits != 0) {
       return i + __builtin_ctz(bits);

@@ -1,8 +1,8 @@
 // Rounds activations to int8 for the quantised GEMM.
 //
 // For each row and group of columns, 32 or the whole row: amax = max |x|, scale = amax / 127, code = round to nearest even of
-// x * (127 / amax), the quotient rounded first. A group whose amax is below kTinyGroup (127 / amax could overflow) counts as zeros: scale 0,
-// codes 0. Maxima, products and roundings are exact or single roundings, so all ISAs agree to the bit. A group with NaN or
+// x * (127 / amax), the quotient rounded first. A group whose amax is below kTinyGroup (127 / amax could overflow) counts as
+// zeros: scale 0, codes 0. Maxima, products and roundings are exact or single roundings, so all ISAs agree to the bit. A group with NaN or
 // infinity gives meaningless codes, still within -127..127.
 
 constexpr float kTinyGroup = 1e-36f;
@@ -19,7 +19,7 @@ OCTAVO_INLINE F16x inverse_scale(float amax, float* scale) {
   return broadcast(live ? 127.0f / amax : 0.0f);
 }
 
-OCTAVO_INLINE void quantise_group(const float* x, int8_t* codes, float* scale, int32_t* sums) {
+OCTAVO_INLINE void quantise_group(const float* x, int8_t* codes, float* scale, int32_t* sums, float* product) {
   const F16x first = load(x), second = load(x + 16);
   const F16x inverse = inverse_scale(reduce_max(max(abs(first), abs(second))), scale);
   const I16x low = round_code(mul(first, inverse)), high = round_code(mul(second, inverse));
@@ -27,6 +27,7 @@ OCTAVO_INLINE void quantise_group(const float* x, int8_t* codes, float* scale, i
   store_i8(codes + 16, high);
   sums[0] = reduce_add_i32(low);
   sums[1] = reduce_add_i32(high);
+  *product = *scale * static_cast<float>(sums[0] + sums[1]);
 }
 
 OCTAVO_INLINE void quantise_row(const float* x, int cols, int8_t* codes, float* scale, int32_t* sum) {
@@ -52,8 +53,8 @@ void quantise(const QuantiseArgs& args) {
       continue;
     }
     for (int c = 0; c < cols; c += kActGroup) {
-      quantise_group(x + c, out.codes + row * cols + c, out.scales + (row * cols + c) / kActGroup,
-                     out.sums + (row * cols + c) / kSumGroup);
+      const int64_t at = row * cols + c;
+      quantise_group(x + c, out.codes + at, out.scales + at / kActGroup, out.sums + at / kSumGroup, out.products + at / kActGroup);
     }
   }
 }

@@ -269,9 +269,13 @@ int32_t choose_within(const SampleArgs& args, Candidates& c, float top, float de
   return draw(args, c);
 }
 
-int32_t choose(const SampleArgs& args, float* logits, const Candidates& empty) {
+inline bool is_greedy(const SampleArgs& args) {
+  return args.temperature == 0.0f || args.top_k == 1;
+}
+
+int32_t choose(const SampleArgs& args, const float* logits, const Candidates& empty) {
   const float top = largest_logit(logits, args.vocab);
-  if (args.temperature == 0.0f || args.top_k == 1 || top == kNegativeInfinity) {
+  if (is_greedy(args) || top == kNegativeInfinity) {
     return top == kNegativeInfinity ? 0 : first_equal(logits, args.vocab, top);
   }
   Candidates c = empty;
@@ -297,8 +301,9 @@ void sample(const SampleArgs& args) {
     float* const weights = logits + args.vocab;
     int32_t* const ids = reinterpret_cast<int32_t*>(weights + args.vocab);
     int32_t* const work = ids + args.vocab;
-    adjust_logits(args, logits, work);
-    token = choose(args, logits, Candidates{logits, ids, weights, work, 0, false, 0});
+    const bool as_they_are = is_greedy(args) && args.bias_len == 0 && args.history_len == 0;   // no copy to adjust
+    if (!as_they_are) adjust_logits(args, logits, work);
+    token = choose(args, as_they_are ? args.logits : logits, Candidates{logits, ids, weights, work, 0, false, 0});
   }
   *args.token = token;
   if (args.top_logprobs >= 0) {

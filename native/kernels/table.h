@@ -59,6 +59,7 @@ struct QuantRows {
   int8_t* codes;    // [m][cols]
   float* scales;    // [m][cols / group], or [m] for whole rows
   int32_t* sums;    // sums of codes: [m][cols / 16] in groups, [m] for whole rows
+  float* products;  // scale * sum of codes: [m][cols / 32]; not for whole rows
   int32_t cols;
   int32_t group;    // 32, or 0: whole rows
 };

@@ -68,7 +68,9 @@ int32_t Program::quantise(View x, int32_t group) {
     slot.codes = Block(values);
     slot.scales = Block(values / (group == 0 ? x.cols : kActGroup) * sizeof(float));
     slot.sums = Block(values / (group == 0 ? x.cols : kSumGroup) * sizeof(int32_t));
-    slot.rows = {slot.codes.as<int8_t>(), slot.scales.as<float>(), slot.sums.as<int32_t>(), x.cols, group};
+    slot.products = Block(group == 0 ? 0 : values / kActGroup * sizeof(float));
+    slot.rows = {slot.codes.as<int8_t>(), slot.scales.as<float>(), slot.sums.as<int32_t>(), slot.products.as<float>(), x.cols,
+                 group};
     quant_slots_.push_back(std::move(slot));
   }
   if (quant_slots_[id].holds == x) return id;
@@ -203,7 +205,8 @@ void Program::begin(const StepArrays& step) {
 size_t Program::buffer_bytes() const {
   size_t total = 0;
   for (const Slot& slot : slots_) total += slot.memory.bytes();
-  for (const QuantSlot& slot : quant_slots_) total += slot.codes.bytes() + slot.scales.bytes() + slot.sums.bytes();
+  for (const QuantSlot& slot : quant_slots_) 
+    total += slot.codes.bytes() + slot.scales.bytes() + slot.sums.bytes() + slot.products.bytes();
   return total;
 }
 

@@ -100,7 +100,7 @@ class Program {
     int32_t cols;
     RowKind kind;
     View holds;                // what was quantised into it last
-    Block codes, scales, sums;
+    Block codes, scales, sums, products;
     QuantRows rows{};
   };
   struct Phase {               // instructions [first, last) that need no barrier between them
