@@ -75,8 +75,8 @@ class Runner:
             shares = []
             for seq_id, known in tokens.items():
                 share = self._share(seq_id, 0, 1)
-                share.first = int(self._batch.num_tokens[share.state.row])
-                self._batch.append([share.state], np.array([known[-1]], np.int32))
+                share.first = share.state.num_tokens
+                self._batch.append(share.state, known[-1])
                 shares.append(share)
             chosen = self._program.run(self._batch.step_inputs(shares)).argmax(axis=1)
             for seq_id, token in zip(tokens, chosen, strict=True):
