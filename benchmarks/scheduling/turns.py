@@ -21,7 +21,7 @@ from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import load_of
 from octavo.simulator.profile import Profile
 from octavo.simulator.settings import engine_spec
-from octavo.step import Relayout, SampledToken, StepPlan, StepResult
+from octavo.step import Relayout, RelayoutResult, SampledToken, StepPlan, StepResult
 
 RELAYOUT_S = 0.01
 """What a virtual worker takes to change its sizes; a real one 2 to 10 ms with a model of 135M parameters."""
@@ -78,8 +78,9 @@ class VirtualWorker:
         self._clock.advance(seconds + BLOCK_MOVE_S / 2 * (len(plan.swap_out) + len(plan.swap_in)))
         return StepResult(plan.step_id, [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample])
 
-    def reconfigure(self, relayout: Relayout) -> None:
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         self._clock.advance(RELAYOUT_S)
+        return RelayoutResult()
 
 
 def virtual_core(config: EngineConfig, clock: OwnClock, profile: Profile) -> EngineCore:
