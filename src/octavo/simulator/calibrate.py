@@ -49,6 +49,7 @@ WAVES = (
     Wave(16, 96, 6),
     Wave(6, 200, 16, stagger=3),
     Wave(4, 300, 24, stagger=5),
+    Wave(16, 220, 48, stagger=3),
 )
 """About 20 s for a model of 135M parameters on two cores; larger models take as many times longer as they are larger. Prompts
 beyond the engine's context are left out."""
