@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 
 import httpx
 import pytest
 from tests.server.conftest import LiveServer, live_server
 
-from octavo.config.changes import Changes, settings_in_force
+from octavo.config.changes import settings_in_force
 from octavo.config.server import ServerConfig
-from octavo.server.control import ReconfigureBody
 
 
 @pytest.fixture
@@ -22,10 +20,6 @@ def admin() -> Iterator[tuple[LiveServer, httpx.Client]]:
         httpx.Client(base_url=live.url, headers=headers, timeout=15) as client,
     ):
         yield live, client
-
-
-def test_the_body_has_the_fields_of_changes() -> None:
-    assert list(ReconfigureBody.model_fields) == [field.name for field in fields(Changes)]
 
 
 def test_settings_change_and_are_shown(admin: tuple[LiveServer, httpx.Client]) -> None:

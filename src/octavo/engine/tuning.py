@@ -19,6 +19,15 @@ MAX_INTERVAL_S = 10.0
 """An observation has a second and so many steps, or is longer: a large model makes only a few in a second."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """The engine after a step. kv_cache_usage: share of the blocks that belong to sequences."""
+
+    num_running: int
+    num_waiting: int
+    kv_cache_usage: float
+
+
 @dataclass(slots=True)
 class _Interval:
     """Sums over the steps since the last observation; usage: of the used shares of the KV cache."""
@@ -42,17 +51,17 @@ class Tuning:
         self._interval = _Interval(now_s)
         self._last = CoreStats()
 
-    def note(self, plan: StepPlan, step_s: float, stats: CoreStats, max_tokens: int) -> None:
-        """A step of at most max_tokens was computed; stats are those after it."""
+    def note(self, plan: StepPlan, step_s: float, gauges: Gauges, max_tokens: int) -> None:
+        """A step of at most max_tokens was computed; the gauges are those after it."""
         shape, sums = StepShape.of(plan), self._interval
         if not (plan.swap_in or plan.swap_out):
             self._step_time.observe(shape, step_s)
         sums.done.add(shape, step_s)
         sums.num_steps += 1
         sums.num_full += plan.num_tokens >= max_tokens
-        sums.usage += stats.num_used_blocks / stats.num_blocks
-        sums.most_running = max(sums.most_running, len(plan.sequences), stats.num_running)
-        sums.fewest_waiting = min(sums.fewest_waiting, stats.num_waiting)
+        sums.usage += gauges.kv_cache_usage
+        sums.most_running = max(sums.most_running, len(plan.sequences), gauges.num_running)
+        sums.fewest_waiting = min(sums.fewest_waiting, gauges.num_waiting)
         if shape.num_decodes:
             # Only where somebody waited for a next token is a step's length felt.
             sums.decode_s.append(step_s)

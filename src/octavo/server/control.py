@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
+from pydantic import create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.config.changes import settings_in_force
+from octavo.config.changes import Changes, settings_in_force
 from octavo.kvcache.report import BLOCK_LETTERS
 from octavo.server.context import context_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.body import Body, parse_body
 
-
-class ReconfigureBody(Body):
-    """Fields as in config.changes.Changes, whose meanings and limits are those of the flags; absent or null: unchanged."""
-
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
-    chunked_prefill_size: int | None = None
-    target_itl: float | None = None
-    scheduler_policy: str | None = None
-    max_wait: float | None = None
-    admission: str | None = None
-    preemption_mode: str | None = None
-    max_num_queued_requests: int | None = None
-    max_num_queued_tokens: int | None = None
-    queue_timeout: float | None = None
-    block_size: int | None = None
-    num_blocks: int | None = None
-    kv_cache_memory: float | None = None
-    swap_space: float | None = None
+_FIELDS: dict[str, Any] = {name: (hint, None) for name, hint in get_type_hints(Changes).items()}
+ReconfigureBody = create_model(
+    "ReconfigureBody",
+    __base__=Body,
+    __doc__="Fields as in config.changes.Changes, whose meanings and limits are those of the flags; absent or null: unchanged.",
+    **_FIELDS,
+)
 
 
 async def config(request: Request) -> Response:
