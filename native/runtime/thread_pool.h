@@ -48,9 +48,11 @@ class ThreadPool {
     }
   }
 
+  // To be called between two looks at something that another member will change: gives way after many of them.
+  static void pause(int looks);
+
  private:
   void helper(int member);
-  static void pause(int looks);
 
   const int size_;
   void (*job_)(void*, int) = nullptr;

@@ -1,6 +1,5 @@
 // Executing: phases on the thread pool. Members take tasks from a counter; which member runs a task never shows in a result.
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "tape/program.h"
@@ -25,18 +24,6 @@ constexpr int32_t kSerialRows = 2;
 
 int32_t divide_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
-// Nanoseconds since it was made; one that is not wanted does not look at the clock.
-class Stopwatch {
- public:
-  explicit Stopwatch(bool wanted) : wanted_(wanted), start_(wanted ? Clock::now() : Clock::time_point()) {}
-  int64_t nanoseconds() const { return wanted_ ? std::chrono::nanoseconds(Clock::now() - start_).count() : 0; }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  const bool wanted_;
-  const Clock::time_point start_;
-};
-
 }  // namespace
 
 float* Program::address(View view, int64_t* stride) const {
@@ -49,7 +36,13 @@ const float* Program::read(View view, int64_t* stride) const { return address(vi
 
 void Program::run(const StepArrays& step) {
   step_ = step;
-  for (AttentionPlan& plan : attention_plans_) plan.list(step_);
+  const int32_t rows = block_rows();
+  flows_ = pool_->size() > 1 && chain_end(0) > 1 && is_even(rows);
+  if (flows_) {
+    flow_.cut(step_, rows, static_cast<int32_t>(segments_.size()) - 1);
+  } else {
+    for (AttentionPlan& plan : attention_plans_) plan.list(step_);
+  }
   run_phases();
 }
 
@@ -59,10 +52,12 @@ void Program::run_phases() {
     const int32_t count = num_phases();
     const bool counting = member == 0 && !counts_.empty();
     for (int32_t i = 0, end, next; i < count; i = next) {
-      end = chain_end(i);
+      const bool flow = flows_ && i == 0;
+      end = flow ? segments_.back() : chain_end(i);
       next = serial_end(end);
       const Stopwatch watch(counting);
-      if (end > i + 1) run_chain(i, end, member, counting);
+      if (flow) run_flow(member, counting);
+      else if (end > i + 1) run_chain(i, end, member, counting);
       else run_phase(i, member);
       const int64_t busy = watch.nanoseconds();
       if (end < count) {
@@ -127,14 +122,17 @@ bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task*
   return false;
 }
 
+int32_t Program::block_rows() const {
+  const int32_t share = divide_up(step_.num_tokens, pool_->size());
+  return std::min(divide_up(share, std::max(share / kSharedBlockRows, 1)), kMaxBlockRows);
+}
+
 // Blocks of rows go through all phases of a chain on one member: between products nothing is waited for, and what one phase
 // writes the next one finds in the same core's cache. Where two cores share no cache (250 ns instead of 60 ns from core to
 // core), a prompt of 256 tokens takes 111 ms instead of 157 ms; where they do, 112 ms instead of 122 ms.
 void Program::run_chain(int32_t begin, int32_t end, int member, bool counting) {
   const int32_t rows = row_count(phases_[begin].rows);
-  const int32_t share = divide_up(rows, pool_->size());
-  const int32_t step = std::min(divide_up(share, std::max(share / kSharedBlockRows, 1)), kMaxBlockRows);
-  for (Task block; take(begin, rows, step, member, &block);) {
+  for (Task block; take(begin, rows, block_rows(), member, &block);) {
     for (int32_t i = begin; i < end; ++i) {
       const Stopwatch watch(counting);
       run_block(phases_[i], block);
@@ -275,37 +273,40 @@ AttentionPlan& Program::plan_for(const AttentionLayer& layer) {
   return attention_plans_.emplace_back(kernels_, layer, pool_->size());
 }
 
+// What all attention of a sequence's rows in one layer has in common.
+AttentionArgs Program::attention_args(const Instruction& in, int32_t sequence, int member) const {
+  const AttentionLayer& layer = in.attention;
+  const int64_t row = step_.query_start[sequence];
+  AttentionArgs args{};
+  args.q = address(in.a, &args.ldq);
+  args.out = address(in.out, &args.ldo);
+  args.q += row * args.ldq;
+  args.out += row * args.ldo;
+  args.k_cache = cache_->keys(layer.layer);
+  args.v_cache = cache_->values(layer.layer);
+  args.block_stride = static_cast<int64_t>(cache_->block_bytes());
+  args.block_table = step_.block_tables + static_cast<int64_t>(sequence) * step_.max_blocks;
+  args.scratch = scratch_[member].as<float>();
+  args.kv_kind = cache_->kind;
+  args.num_heads = layer.num_heads;
+  args.num_kv_heads = layer.num_kv_heads;
+  args.head_dim = layer.head_dim;
+  args.block_size = cache_->block_size;
+  args.first_position = step_.first_position[sequence];
+  args.window = layer.window;
+  args.scale = layer.scale;
+  args.softcap = layer.softcap;
+  return args;
+}
+
 void Program::run_attention(int32_t phase, int member) {
   const Instruction& in = instructions_[phases_[phase].first];
-  const AttentionLayer& layer = in.attention;
-  AttentionPlan& plan = plan_for(layer);
-  int64_t ldq = 0, ldo = 0;
-  const float* q = address(in.a, &ldq);
-  float* out = address(in.out, &ldo);
+  AttentionPlan& plan = plan_for(in.attention);
   const int32_t count = static_cast<int32_t>(plan.tasks().size());
   for (Task next; take(phase, count, 1, member, &next);) {
     const AttentionTask& task = plan.tasks()[next.first];
-    const int64_t row = step_.query_start[task.sequence];
-    AttentionArgs args;
+    AttentionArgs args = attention_args(in, task.sequence, member);
     plan.fill(task, &args);
-    args.q = q + row * ldq;
-    args.out = out + row * ldo;
-    args.k_cache = cache_->keys(layer.layer);
-    args.v_cache = cache_->values(layer.layer);
-    args.block_stride = static_cast<int64_t>(cache_->block_bytes());
-    args.block_table = step_.block_tables + static_cast<int64_t>(task.sequence) * step_.max_blocks;
-    args.scratch = scratch_[member].as<float>();
-    args.ldq = ldq;
-    args.ldo = ldo;
-    args.kv_kind = cache_->kind;
-    args.num_heads = layer.num_heads;
-    args.num_kv_heads = layer.num_kv_heads;
-    args.head_dim = layer.head_dim;
-    args.block_size = cache_->block_size;
-    args.first_position = step_.first_position[task.sequence];
-    args.window = layer.window;
-    args.scale = layer.scale;
-    args.softcap = layer.softcap;
     kernels_->attention(args);
     if (plan.ends_tile(task, &args)) kernels_->attention_merge(args);
   }

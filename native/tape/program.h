@@ -2,6 +2,7 @@
 // instruction by instruction as it is emitted (immediate, the plain twin): both give the same bytes.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -12,8 +13,10 @@
 #include "runtime/thread_pool.h"
 #include "tape/ahead.h"
 #include "tape/attention_plan.h"
+#include "tape/flow.h"
 #include "tape/instruction.h"
 #include "tape/kv_cache.h"
+#include "tape/stopwatch.h"
 
 namespace octavo {
 
@@ -27,6 +30,10 @@ struct StepArrays {
   const int32_t* block_tables;   // [num_seqs][max_blocks]
   const int32_t* logit_rows;
   int32_t num_tokens, num_seqs, max_blocks, num_logits;
+
+  int32_t sequence_of(int32_t row) const {
+    return static_cast<int32_t>(std::upper_bound(query_start, query_start + num_seqs + 1, row) - query_start) - 1;
+  }
 };
 
 class Program {
@@ -115,6 +122,10 @@ class Program {
   struct Task {                // items [first, last): rows, panels or attention tasks
     int32_t first, last;
   };
+  struct KeyCost {             // layers of one window: multiply-adds of a row for each key that it sees, in all of them
+    int32_t window;
+    double macs;
+  };
   struct PhaseCount {
     int64_t runs = 0;
     int64_t nanoseconds = 0;
@@ -132,10 +143,16 @@ class Program {
     return counters_[phases_.size() * static_cast<size_t>(member) + static_cast<size_t>(phase)];
   }
   void link_chains();
+  void cut_segments();
   int32_t row_count(RowKind kind) const { return kind == RowKind::tokens ? step_.num_tokens : step_.num_logits; }
   float* address(View view, int64_t* stride) const;
 
   void run_phases();
+  int32_t block_rows() const;
+  bool is_even(int32_t block_rows) const;
+  void run_flow(int member, bool counting);
+  void run_segment(int32_t segment, Task rows, int member, bool counting);
+  void attend(const Instruction& attention, Task rows, int member) const;
   int32_t chain_end(int32_t phase) const;
   int32_t serial_end(int32_t phase) const;
   void run_serial(int32_t begin, int32_t end);
@@ -151,6 +168,7 @@ class Program {
   void multiply(const Instruction& gemm, Task rows, Task panels) const;
   bool take_panels(int32_t phase, int32_t panels, int member, Task* task);
   void run_attention(int32_t phase, int member);
+  AttentionArgs attention_args(const Instruction& attention, int32_t sequence, int member) const;
   AttentionPlan& plan_for(const AttentionLayer& layer);
   void count_run(int32_t phase);
   std::string phase_label(const Phase& phase) const;
@@ -169,6 +187,11 @@ class Program {
   std::vector<std::atomic<int32_t>> counters_;   // [member][phase] items taken of that member's share
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
   PhaseCount waiting_;                           // of member 0, for the others
+  std::vector<int32_t> segments_;                // first phases of the segments of token rows, and the phase after them
+  double token_macs_ = 0;                        // multiply-adds of products per token, without the output head
+  std::vector<KeyCost> key_costs_;
+  Flow flow_;
+  bool flows_ = false;                           // the current step
   int64_t serial_nanoseconds_ = 0;               // of what was last run inside a barrier
   std::deque<AttentionPlan> attention_plans_;    // one per kind of attention layer
   std::vector<Block> scratch_;                   // one per pool member

@@ -106,6 +106,7 @@ void Program::cut_phases() {
     else phases_.push_back({i, i + 1, in.rows, in.op});
   }
   link_chains();
+  cut_segments();
 }
 
 // Every phase but attention works on its rows alone, as long as rows of the same kind follow.
@@ -119,6 +120,26 @@ void Program::link_chains() {
     if (goes_on) phase.chain_rows = std::max(phase.chain_rows, phases_[i + 1].chain_rows);
     phase.product = phase.op == OpCode::gemm ? i : i + 1 < num_phases() ? phases_[i + 1].product : i + 1;
   }
+}
+
+// The phases of token rows, cut before each attention (see flow.h), and what they cost.
+void Program::cut_segments() {
+  segments_.assign(1, 0);
+  token_macs_ = 0;
+  key_costs_.clear();
+  int32_t i = 0;
+  for (; i < num_phases() && phases_[i].rows == RowKind::tokens; ++i) {
+    const Instruction& in = instructions_[phases_[i].first];
+    if (in.op == OpCode::gemm) token_macs_ += static_cast<double>(in.linear->rows) * in.linear->cols;
+    if (in.op != OpCode::attention) continue;
+    if (i > 0) segments_.push_back(i);
+    const double macs = 2.0 * in.attention.num_heads * in.attention.head_dim;
+    const auto same = [&](const KeyCost& cost) { return cost.window == in.attention.window; };
+    const auto found = std::find_if(key_costs_.begin(), key_costs_.end(), same);
+    if (found != key_costs_.end()) found->macs += macs;
+    else key_costs_.push_back({in.attention.window, macs});
+  }
+  segments_.push_back(i);
 }
 
 }  // namespace octavo
