@@ -27,7 +27,7 @@ struct ScoreRows {
 
   template <int kRows>
   void run(int32_t r) const {
-    const float* const query = rows.query + int64_t{r / kMicroRows} * kMicroRows * head_dim + r % kMicroRows;
+    const float* const* const query = rows.query + r;
     float* const scores = rows.scores + int64_t{r} * kKvTile;
     constexpr int kVecs = micro_vectors(kRows);
     int32_t chunk = tile.chunks.begin;
@@ -92,9 +92,7 @@ void attend_tile(const AttentionArgs& args, int32_t t0, const AttentionRows& row
   while (begin < end && seen_by(args, t0, rows, begin, start, kKvTile).end <= 0) ++begin;
   while (end > begin && seen_by(args, t0, rows, end - 1, start, kKvTile).begin >= kKvTile) --end;
   const ScoreRows<Kv> score{tile, rows, args.head_dim};
-  for (int32_t r = begin / kMicroRows * kMicroRows; r < end; r += kMicroRows) {
-    for_row_runs(r, smaller(r + kMicroRows, rows.count), score);
-  }
+  for_row_runs(begin, end, score);
   for (int32_t r = begin; r < end; ++r) {
     softmax_row(args, rows, r, seen_by(args, t0, rows, r, start, kKvTile), tile.key_scales, tile.value_scales);
   }
@@ -111,13 +109,16 @@ inline Span visible(const AttentionArgs& args, int32_t t0, int32_t t1) {
 template <typename Kv>
 void attend(const AttentionArgs& args, int32_t t0, int32_t t1) {
   const AttentionRows rows = lay_out(args, t1 - t0);
-  begin_rows(args, t0, rows);
+  find_queries(args, t0, rows);
   // Without vector conversions (the portable unit) narrow elements are widened once per tile, not once per run of rows.
   const bool slow_widening = kVectorRegisters < 8 && args.kv_kind != KvKind::f32;
   const bool in_place = args.block_size % 16 == 0 && args.head_dim % 16 == 0 && !slow_widening;
   const float* const key_scales = Kv::kScaleElements > 0 ? rows.packed.key_scales : nullptr;
   const float* const value_scales = Kv::kScaleElements > 0 ? rows.packed.value_scales : nullptr;
   const Span range = visible(args, t0, t1);
+  // What lies in one split has nothing to be merged with: it is the total.
+  const bool single = args.partials == nullptr && range.begin / kKvSplit == (range.end - 1) / kKvSplit;
+  if (!single) clear_totals(rows);
   clear_split(rows);
   for (int32_t start = range.begin / kKvTile * kKvTile; start < range.end; start += kKvTile) {
     const Span positions = {larger(range.begin, start), smaller(range.end, start + kKvTile)};
@@ -139,12 +140,17 @@ void attend(const AttentionArgs& args, int32_t t0, int32_t t1) {
       view_packed(rows.packed, tile);
       attend_tile(args, t0, rows, start, tile);
     }
-    if (start + kKvTile >= range.end || (start + kKvTile) % kKvSplit == 0) {
+    if (!single && (start + kKvTile >= range.end || (start + kKvTile) % kKvSplit == 0)) {
       end_split(args, t0, rows, start / kKvSplit);
       clear_split(rows);
     }
   }
-  if (args.partials == nullptr) write_rows(args, t0, rows);
+  if (single) {
+    for (int32_t r = 0; r < rows.count; ++r) rows.sum[r] = sum_of(rows, r);
+    write_rows(args, t0, rows, rows.acc);
+  } else if (args.partials == nullptr) {
+    write_rows(args, t0, rows, rows.total);
+  }
 }
 
 // Semantics: octavo.ops.interface.Ops.paged_attention.
@@ -180,5 +186,5 @@ void attention_merge(const AttentionArgs& args) {
       if (seen.begin < seen.end) merge_split(rows, r, result.acc + int64_t{r} * rows.width, result.top[r], result.sum[r]);
     }
   }
-  write_rows(args, args.t0, rows);
+  write_rows(args, args.t0, rows, rows.total);
 }

@@ -10,7 +10,7 @@ constexpr int32_t kQueryRows = 24;  // rows sharing a tile of the cache: beyond 
 // The rows of one call. Everything lies in AttentionArgs.scratch.
 struct AttentionRows {
   int32_t count, group, width;  // width: head_dim rounded up to whole vectors
-  float* query;    // [count / kMicroRows][head_dim][kMicroRows]
+  const float** query;  // [count] where each row's query stands
   float* scores;   // [count][kKvTile]
   float* acc;      // [count][width] this split: sum of exp(score - top) * value
   float* lanes;    // [count][16] this split: sum of exp(score - top) by key position modulo 16
@@ -21,6 +21,8 @@ struct AttentionRows {
   PackedTile packed;
 };
 
+constexpr int64_t kPointerFloats = 2;
+static_assert(sizeof(const float*) == kPointerFloats * sizeof(float));
 constexpr float kChunkLanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 int32_t attention_tile(int32_t num_heads, int32_t num_kv_heads) {
@@ -29,7 +31,7 @@ int32_t attention_tile(int32_t num_heads, int32_t num_kv_heads) {
 
 int64_t attention_scratch(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim) {
   const int64_t rows = int64_t{attention_tile(num_heads, num_kv_heads)} * (num_heads / num_kv_heads) + kMicroRows;
-  const int64_t per_row = head_dim + kKvTile + 2 * vector_width(head_dim) + 16 + 3;
+  const int64_t per_row = kPointerFloats + kKvTile + 2 * vector_width(head_dim) + 16 + 3;
   return rows * per_row + int64_t{kKvTile} * (head_dim + vector_width(head_dim) + 2) + 13 * 16;  // each array aligned to 64 bytes
 }
 
@@ -64,7 +66,7 @@ AttentionRows lay_out(const AttentionArgs& args, int32_t tokens) {
   rows.width = vector_width(args.head_dim);
   const int64_t count = rows.count;
   ScratchCursor cursor{reinterpret_cast<uintptr_t>(args.scratch)};
-  rows.query = cursor.take((count + kMicroRows - 1) / kMicroRows * kMicroRows * args.head_dim);
+  rows.query = reinterpret_cast<const float**>(cursor.take(count * kPointerFloats));
   rows.scores = cursor.take(count * kKvTile);
   rows.acc = cursor.take(count * rows.width);
   rows.lanes = cursor.take(count * 16);
@@ -87,25 +89,22 @@ void clear_totals(const AttentionRows& rows) {
   for (int32_t r = 0; r < rows.count; ++r) rows.total_top[r] = -__builtin_inff();
 }
 
-// Queries transposed in runs of kMicroRows, and totals of nothing.
-void begin_rows(const AttentionArgs& args, int32_t t0, const AttentionRows& rows) {
+void find_queries(const AttentionArgs& args, int32_t t0, const AttentionRows& rows) {
+  const float* const first = args.q + int64_t{args.kv_head} * rows.group * args.head_dim;
   for (int32_t r = 0; r < rows.count; ++r) {
-    const int64_t head = int64_t{args.kv_head} * rows.group + r % rows.group;
-    const float* const q = args.q + int64_t{t0 + r / rows.group} * args.ldq + head * args.head_dim;
-    float* const query = rows.query + int64_t{r / kMicroRows} * kMicroRows * args.head_dim + r % kMicroRows;
-    for (int64_t d = 0; d < args.head_dim; ++d) query[d * kMicroRows] = q[d];
+    rows.query[r] = first + int64_t{t0 + r / rows.group} * args.ldq + int64_t{r % rows.group} * args.head_dim;
   }
-  clear_totals(rows);
 }
 
-void write_rows(const AttentionArgs& args, int32_t t0, const AttentionRows& rows) {
+// weighted [count][width]: sums of weight * value, to be divided by the sums of weights.
+void write_rows(const AttentionArgs& args, int32_t t0, const AttentionRows& rows, const float* weighted) {
   for (int32_t r = 0; r < rows.count; ++r) {
     const int64_t head = int64_t{args.kv_head} * rows.group + r % rows.group;
     float* const out = args.out + int64_t{t0 + r / rows.group} * args.ldo + head * args.head_dim;
-    const float* const total = rows.total + int64_t{r} * rows.width;
-    const F16x sum = broadcast(rows.sum[r]);
+    const float* const row = weighted + int64_t{r} * rows.width;
+    const F16x share = broadcast(1.0f / rows.sum[r]);
     for (int32_t i = 0; i < args.head_dim; i += 16) {
-      store_n(out + i, div(load(total + i), sum), smaller(args.head_dim - i, 16));
+      store_n(out + i, mul(load(row + i), share), smaller(args.head_dim - i, 16));
     }
   }
 }
@@ -117,13 +116,16 @@ inline void scale_row(float* x, int32_t n, F16x factor) {
 }
 
 // Products of row r in this tile -> exp(score - top), times the value's scale if any; top, lanes and acc brought up to date.
-void softmax_row(const AttentionArgs& args, const AttentionRows& rows, int32_t r, Span keys, const float* key_scales,
-                 const float* value_scales) {
+// Chunks without a key that the row sees are left out: kVecs is their number, or 0 where it is only known as `chunks`.
+template <int kVecs>
+OCTAVO_INLINE void softmax_chunks(const AttentionArgs& args, const AttentionRows& rows, int32_t r, Span keys, Span chunks,
+                                  const float* key_scales, const float* value_scales) {
   float* const scores = rows.scores + int64_t{r} * kKvTile;
+  const int32_t first = kVecs > 0 ? 0 : chunks.begin, last = kVecs > 0 ? kVecs : chunks.end;
   const F16x unseen = broadcast(-__builtin_inff());
   F16x s[kChunks];
   F16x largest = unseen;
-  for (int32_t v = 0; v < kChunks; ++v) {
+  for (int32_t v = first; v < last; ++v) {
     s[v] = load(scores + 16 * v);
     if (key_scales != nullptr) s[v] = mul(s[v], load(key_scales + 16 * v));
     s[v] = mul(s[v], broadcast(args.scale));
@@ -131,7 +133,7 @@ void softmax_row(const AttentionArgs& args, const AttentionRows& rows, int32_t r
       const F16x cap = broadcast(args.softcap);
       s[v] = mul(cap, tanh(div(s[v], cap)));
     }
-    if (keys.begin > 0 || keys.end < kKvTile) {
+    if (kVecs == 0) {
       const F16x key = add(load(kChunkLanes), broadcast(static_cast<float>(16 * v)));
       s[v] = select(less(key, broadcast(static_cast<float>(keys.end))), s[v], unseen);
       s[v] = select(less(key, broadcast(static_cast<float>(keys.begin))), unseen, s[v]);
@@ -149,7 +151,7 @@ void softmax_row(const AttentionArgs& args, const AttentionRows& rows, int32_t r
     rows.top[r] = top;
   }
   F16x sum = load(lanes);
-  for (int32_t v = 0; v < kChunks; ++v) {
+  for (int32_t v = first; v < last; ++v) {
     const F16x weight = exp(sub(s[v], broadcast(top)));
     store(scores + 16 * v, value_scales != nullptr ? mul(weight, load(value_scales + 16 * v)) : weight);
     sum = add(sum, weight);
@@ -157,10 +159,24 @@ void softmax_row(const AttentionArgs& args, const AttentionRows& rows, int32_t r
   store(lanes, sum);
 }
 
+inline void softmax_row(const AttentionArgs& args, const AttentionRows& rows, int32_t r, Span keys, const float* key_scales,
+                        const float* value_scales) {
+  if (keys.begin <= 0 && keys.end >= kKvTile) {
+    softmax_chunks<kChunks>(args, rows, r, keys, {}, key_scales, value_scales);
+  } else {
+    const Span chunks = {larger(keys.begin, 0) / 16, (keys.end + 15) / 16};
+    softmax_chunks<0>(args, rows, r, keys, chunks, key_scales, value_scales);
+  }
+}
+
 void clear_split(const AttentionRows& rows) {
   __builtin_memset(rows.acc, 0, sizeof(float) * static_cast<uint64_t>(rows.count) * static_cast<uint64_t>(rows.width));
   __builtin_memset(rows.lanes, 0, sizeof(float) * static_cast<uint64_t>(rows.count) * 16);
   for (int32_t r = 0; r < rows.count; ++r) rows.top[r] = -__builtin_inff();
+}
+
+inline float sum_of(const AttentionRows& rows, int32_t r) {
+  return reduce_add(load(rows.lanes + int64_t{r} * 16));
 }
 
 // What a split left for each row: the inputs of merge_split.
@@ -196,7 +212,7 @@ void end_split(const AttentionArgs& args, int32_t t0, const AttentionRows& rows,
     for (int32_t r = 0; r < rows.count; ++r) {
       const Span seen = seen_by(args, t0, rows, r, split * kKvSplit, kKvSplit);
       if (seen.begin >= seen.end) continue;
-      merge_split(rows, r, rows.acc + int64_t{r} * rows.width, rows.top[r], reduce_add(load(rows.lanes + int64_t{r} * 16)));
+      merge_split(rows, r, rows.acc + int64_t{r} * rows.width, rows.top[r], sum_of(rows, r));
     }
     return;
   }
@@ -204,5 +220,5 @@ void end_split(const AttentionArgs& args, int32_t t0, const AttentionRows& rows,
   const uint64_t count = static_cast<uint64_t>(rows.count);
   __builtin_memcpy(result.acc, rows.acc, sizeof(float) * count * static_cast<uint64_t>(rows.width));
   __builtin_memcpy(result.top, rows.top, sizeof(float) * count);
-  for (int32_t r = 0; r < rows.count; ++r) result.sum[r] = reduce_add(load(rows.lanes + int64_t{r} * 16));
+  for (int32_t r = 0; r < rows.count; ++r) result.sum[r] = sum_of(rows, r);
 }

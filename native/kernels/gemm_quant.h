@@ -10,6 +10,12 @@
 
 constexpr int kQuantBlockBytes = 256 << 10;  // int8 activations of one row block: half of the smallest L2 cache in use
 
+// Up to so many rows of 8-bit weights wait for memory alone. The processor's own prefetcher follows one stream better than
+// requests line by line do, but ends at each page: it gets the first lines of a page early. Against fetching every line (Fetch),
+// one row: 39 instead of 34 GB/s where 40 can be read, 46 instead of 38 where 63 can; 4-bit weights lose by it (37, not 44).
+constexpr int kStreamRows = 3;
+constexpr int kStreamAhead = 8192;  // bytes
+
 // Rows of a block, a multiple of a full tile's.
 OCTAVO_INLINE int quant_block_rows(int cols, int tile_rows) {
   const int rows = kQuantBlockBytes / cols / tile_rows * tile_rows;
@@ -35,7 +41,11 @@ struct QuantFamily {
     }
     const int steps = args.weight->cols / kStep;
     for (int s = 0; s < steps; ++s) {
-      if (fetch.due(s)) from.fetch_step(s, static_cast<int64_t>(args.weight->cols) * (kPanel * kBits / 8) * P);
+      if constexpr (kBits == 8 && R <= kStreamRows) {
+        from.fetch_page(s);
+      } else if (fetch.due(s)) {
+        from.fetch_step(s, static_cast<int64_t>(args.weight->cols) * (kPanel * kBits / 8) * P);
+      }
       from.add_step(s, acc);
     }
     for (int r = 0; r < R; ++r) {
@@ -83,6 +93,17 @@ struct QuantFamily {
       constexpr int kStepBytes = kStep * kPanel * kBits / 8;
       for (int p = 0; p < P; ++p) {
         for (int at = 0; at < kStepBytes; at += 64) prefetch_l2(codes[p] + static_cast<int64_t>(s) * kStepBytes + ahead + at);
+      }
+    }
+
+    // Asks for the first lines of a page that the codes will reach soon, once per page.
+    OCTAVO_INLINE void fetch_page(int s) const {
+      constexpr int kStepBytes = kStep * kPanel * kBits / 8, kPageBytes = 4096, kLines = 3;
+      for (int p = 0; p < P; ++p) {
+        const uintptr_t ahead = reinterpret_cast<uintptr_t>(codes[p] + static_cast<int64_t>(s) * kStepBytes) + kStreamAhead;
+        if (ahead % kPageBytes >= kStepBytes) continue;
+        const char* page = reinterpret_cast<const char*>(ahead - ahead % kPageBytes);
+        for (int line = 0; line < kLines; ++line) prefetch_l2(page + 64 * line);
       }
     }
 

@@ -50,6 +50,19 @@ static inline bool has_codes(WeightKind kind) {
   return kind == WeightKind::q8 || kind == WeightKind::q4 || kind == WeightKind::w8a8;
 }
 
+// Bytes of the data of one panel.
+static inline int64_t panel_bytes(const PackedMatrix& w) {
+  switch (w.kind) {
+    case WeightKind::f32: return int64_t{4} * w.cols * kPanel;
+    case WeightKind::f16:
+    case WeightKind::bf16: return int64_t{2} * w.cols * kPanel;
+    case WeightKind::q4: return int64_t{w.cols} * kPanel / 2;
+    case WeightKind::q8:
+    case WeightKind::w8a8: break;
+  }
+  return int64_t{w.cols} * kPanel;
+}
+
 // Columns that share one scale in the activations which a matrix of codes is multiplied with; 0: the whole row.
 static inline int32_t activation_group(const PackedMatrix& w) { return w.kind == WeightKind::w8a8 ? 0 : kActGroup; }
 

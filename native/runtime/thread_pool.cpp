@@ -19,7 +19,7 @@ inline void relax() {
 // short enough that an idle server uses no CPU.
 constexpr auto kSpin = std::chrono::microseconds(300);
 // At a barrier another member may have lost its core to a third process; after this many looks let that process run.
-constexpr int kBarrierSpins = 4000;
+constexpr int kBarrierLooks = 4000;
 
 }  // namespace
 
@@ -51,15 +51,11 @@ void ThreadPool::run(void (*job)(void*, int), void* context) {
     wake_.notify_all();
   }
   job(context, 0);
-  for (int spins = 0; working_.load(std::memory_order_acquire) != 0; ++spins) {
-    if (spins < kBarrierSpins) relax(); else sched_yield();
-  }
+  for (int looks = 0; working_.load(std::memory_order_acquire) != 0; ++looks) pause(looks);
 }
 
-void ThreadPool::wait_past(uint32_t phase) {
-  for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
-    if (spins < kBarrierSpins) relax(); else sched_yield();
-  }
+void ThreadPool::pause(int looks) {
+  if (looks < kBarrierLooks) relax(); else sched_yield();
 }
 
 void ThreadPool::helper(int member) {

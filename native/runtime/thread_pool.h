@@ -32,18 +32,25 @@ class ThreadPool {
   }
 
   // Meeting point of all members inside a job: nobody passes before everybody came and the last one to come has run `finish`.
-  template <class Finish>
-  void barrier(const Finish& finish) {
+  // The others call `meanwhile` again and again, which should take well under a microsecond.
+  template <class Finish, class Meanwhile>
+  void barrier(const Finish& finish, const Meanwhile& meanwhile) {
     const uint32_t phase = phase_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) != size_ - 1) return wait_past(phase);
-    finish();
-    arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
+      finish();
+      arrived_.store(0, std::memory_order_relaxed);
+      phase_.store(phase + 1, std::memory_order_release);
+      return;
+    }
+    for (int looks = 0; phase_.load(std::memory_order_acquire) == phase; ++looks) {
+      meanwhile();
+      pause(looks);
+    }
   }
 
  private:
   void helper(int member);
-  void wait_past(uint32_t phase);
+  static void pause(int looks);
 
   const int size_;
   void (*job_)(void*, int) = nullptr;

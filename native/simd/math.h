@@ -5,11 +5,13 @@
 OCTAVO_INLINE F16x exp(F16x x) {
   const F16x lowest = broadcast(-87.3f);
   const F16x clamped = max(lowest, min(broadcast(88.3f), x));
-  const I16x n = round_i32(mul(clamped, broadcast(1.44269504088896341f)));
-  const F16x minus_n = to_f32(sub(broadcast_i32(0), n));
+  // A float of 1.5 * 2^23 and more has no fraction, and its last bits count: n as a float and as an integer in one step.
+  const F16x magic = broadcast(12582912.0f);
+  const F16x counted = fma(clamped, broadcast(1.44269504088896341f), magic);
+  const F16x n = sub(counted, magic);
   // ln 2 in two parts; the first has few enough bits that its product with n is exact.
-  F16x r = fma(minus_n, broadcast(0.693359375f), clamped);
-  r = fma(minus_n, broadcast(-2.12194440e-4f), r);
+  F16x r = fma(n, broadcast(-0.693359375f), clamped);
+  r = fma(n, broadcast(2.12194440e-4f), r);
   F16x p = broadcast(1.9875691500e-4f);
   p = fma(p, r, broadcast(1.3981999507e-3f));
   p = fma(p, r, broadcast(8.3334519073e-3f));
@@ -17,7 +19,7 @@ OCTAVO_INLINE F16x exp(F16x x) {
   p = fma(p, r, broadcast(1.6666665459e-1f));
   p = fma(p, r, broadcast(5.0000001201e-1f));
   p = add(fma(p, mul(r, r), r), broadcast(1.0f));
-  const F16x power = as_f32(shift_left<23>(add(n, broadcast_i32(127))));
+  const F16x power = as_f32(shift_left<23>(add(as_i32(counted), broadcast_i32(127))));
   return select(less(x, lowest), zero(), mul(p, power));
 }
 

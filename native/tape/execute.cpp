@@ -65,7 +65,10 @@ void Program::run_phases() {
       if (end > i + 1) run_chain(i, end, member, counting);
       else run_phase(i, member);
       const int64_t busy = watch.nanoseconds();
-      if (end < count) pool_->barrier([&] { run_serial(end, next); });
+      if (end < count) {
+        Ahead ahead = ahead_of(next, member);
+        pool_->barrier([&] { run_serial(end, next); }, [&] { ahead.fetch(); });
+      }
       if (!counting) continue;
       if (end == i + 1) counts_[i].nanoseconds += busy;   // a chain has counted its blocks
       waiting_.nanoseconds += watch.nanoseconds() - busy - (end < next ? serial_nanoseconds_ : 0);
@@ -101,6 +104,12 @@ void Program::run_serial(int32_t begin, int32_t end) {
   }
 }
 
+// The items of a phase that a member takes first, when it has `count`.
+Program::Task Program::share_of(int32_t count, int member) const {
+  const int64_t members = pool_->size();
+  return {static_cast<int32_t>(count * member / members), static_cast<int32_t>(count * (member + 1) / members)};
+}
+
 // The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from those of
 // the others. A member gets the same rows in every phase that way, and finds them in its cache. The last items come first:
 // prompts follow the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
@@ -108,13 +117,12 @@ bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task*
   const int members = pool_->size();
   for (int i = 0; i < members; ++i) {
     const int owner = (member + i) % members;
-    const int32_t begin = static_cast<int32_t>(int64_t{count} * owner / members);
-    const int32_t end = static_cast<int32_t>(int64_t{count} * (owner + 1) / members);
+    const Task share = share_of(count, owner);
     std::atomic<int32_t>& taken = counter(phase, owner);
-    if (end - taken.load(std::memory_order_relaxed) <= begin) continue;
-    task->last = end - taken.fetch_add(step, std::memory_order_relaxed);
-    task->first = std::max(task->last - step, begin);
-    if (task->last > begin) return true;
+    if (share.last - taken.load(std::memory_order_relaxed) <= share.first) continue;
+    task->last = share.last - taken.fetch_add(step, std::memory_order_relaxed);
+    task->first = std::max(task->last - step, share.first);
+    if (task->last > share.first) return true;
   }
   return false;
 }
@@ -143,7 +151,7 @@ void Program::run_block(const Phase& phase, Task rows) const {
 
 void Program::run_phase(int32_t index, int member) {
   const Phase& phase = phases_[index];
-  if (phase.op == OpCode::gemm) return run_gemm(instructions_[phase.first], counter(index, 0));
+  if (phase.op == OpCode::gemm) return run_gemm(index, member);
   if (phase.op == OpCode::attention) return run_attention(index, member);
   const int32_t rows = row_count(phase.rows);
   const int32_t step = std::clamp(divide_up(rows, 2 * pool_->size()), 1, kMaxRowsPerTask);
@@ -189,15 +197,27 @@ void Program::run_rows(const Instruction& in, int32_t first, int32_t last) const
   }
 }
 
-// The next task of a product by panels. False when none is left.
-bool Program::take_panels(int32_t panels, std::atomic<int32_t>& next, Task* task) const {
-  task->first = next.load(std::memory_order_relaxed);
-  do {
-    if (task->first >= panels) return false;
-    const int32_t share = (panels - task->first) * kShareNumerator / (kShareDenominator * pool_->size());
-    task->last = std::min(task->first + std::max(share + (share & 1), kMinPanelsPerTask), panels);
-  } while (!next.compare_exchange_weak(task->first, task->last, std::memory_order_relaxed));
-  return true;
+// The next task of a product by panels, from the member's own share as long as it lasts: its first panels are known before the
+// product begins (see ahead_of). False when none is left.
+bool Program::take_panels(int32_t phase, int32_t panels, int member, Task* task) {
+  const int members = pool_->size();
+  for (int i = 0; i < members; ++i) {
+    const int owner = (member + i) % members;
+    const Task share = share_of(panels, owner);
+    const int32_t helpers = i == 0 ? 1 : members;   // who takes from another share leaves some to its owner
+    std::atomic<int32_t>& taken = counter(phase, owner);
+    int32_t begin = taken.load(std::memory_order_relaxed), size = 0;
+    do {
+      const int32_t left = share.last - share.first - begin;
+      if (left <= 0) break;
+      const int32_t part = left * kShareNumerator / (kShareDenominator * helpers);
+      size = std::min(std::max(part + (part & 1), kMinPanelsPerTask), left);
+    } while (!taken.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed));
+    if (size == 0 || share.first + begin >= share.last) continue;
+    *task = {share.first + begin, share.first + begin + size};
+    return true;
+  }
+  return false;
 }
 
 int32_t Program::panels_of(const Instruction& in) {
@@ -207,11 +227,27 @@ int32_t Program::panels_of(const Instruction& in) {
 }
 
 // Tasks are ranges of panels, counted through all parts of the weight.
-void Program::run_gemm(const Instruction& in, std::atomic<int32_t>& next) const {
+void Program::run_gemm(int32_t phase, int member) {
+  const Instruction& in = instructions_[phases_[phase].first];
   const int32_t rows = row_count(in.rows);
   if (rows == 0) return;
   const int32_t panels = panels_of(in);
-  for (Task task; take_panels(panels, next, &task);) multiply(in, {0, rows}, task);
+  for (Task task; take_panels(phase, panels, member, &task);) multiply(in, {0, rows}, task);
+}
+
+// What a member can fetch before phase `phase` begins: the panels that it will need first of the first product from there on.
+Ahead Program::ahead_of(int32_t phase, int member) const {
+  const int32_t product = phase < num_phases() ? phases_[phase].product : num_phases();
+  if (product == num_phases()) return {};
+  const Instruction& in = instructions_[phases_[product].first];
+  const bool chained = chain_end(product) > product + 1;   // by rows: everybody begins at panel 0
+  Task share = chained ? Task{0, panels_of(in)} : share_of(panels_of(in), member);
+  for (const Part& part : in.linear->parts) {
+    if (share.first < part.matrix.panels) return {part.matrix, share.first, std::min(share.last, part.matrix.panels)};
+    share.first -= part.matrix.panels;
+    share.last -= part.matrix.panels;
+  }
+  return {};
 }
 
 // Some rows and panels of a product.

@@ -10,6 +10,7 @@
 
 #include "runtime/memory.h"
 #include "runtime/thread_pool.h"
+#include "tape/ahead.h"
 #include "tape/attention_plan.h"
 #include "tape/instruction.h"
 #include "tape/kv_cache.h"
@@ -109,6 +110,7 @@ class Program {
     OpCode op;                 // gemm, attention, or anything row-local
     int32_t chain_end = 0;     // phases up to here can run block of rows by block of rows, without a barrier
     int32_t chain_rows = 0;    // rows per member from which on that is faster
+    int32_t product = 0;       // the first product from this phase on; one past the last phase: none
   };
   struct Task {                // items [first, last): rows, panels or attention tasks
     int32_t first, last;
@@ -137,15 +139,17 @@ class Program {
   int32_t chain_end(int32_t phase) const;
   int32_t serial_end(int32_t phase) const;
   void run_serial(int32_t begin, int32_t end);
+  Task share_of(int32_t count, int member) const;
   bool take(int32_t phase, int32_t count, int32_t step, int member, Task* task);
   void run_chain(int32_t begin, int32_t end, int member, bool counting);
   void run_block(const Phase& phase, Task rows) const;
   void run_phase(int32_t phase, int member);
   void run_rows(const Instruction& instruction, int32_t first, int32_t last) const;
-  void run_gemm(const Instruction& instruction, std::atomic<int32_t>& next) const;
+  void run_gemm(int32_t phase, int member);
+  Ahead ahead_of(int32_t phase, int member) const;
   static int32_t panels_of(const Instruction& gemm);
   void multiply(const Instruction& gemm, Task rows, Task panels) const;
-  bool take_panels(int32_t panels, std::atomic<int32_t>& next, Task* task) const;
+  bool take_panels(int32_t phase, int32_t panels, int member, Task* task);
   void run_attention(int32_t phase, int member);
   AttentionPlan& plan_for(const AttentionLayer& layer);
   void count_run(int32_t phase);

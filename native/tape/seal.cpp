@@ -117,6 +117,7 @@ void Program::link_chains() {
     phase.chain_end = goes_on ? phases_[i + 1].chain_end : i + 1;
     phase.chain_rows = phase.op == OpCode::gemm ? kChainRowsPerByte * bytes_per_value(*instructions_[phase.first].linear) : 0;
     if (goes_on) phase.chain_rows = std::max(phase.chain_rows, phases_[i + 1].chain_rows);
+    phase.product = phase.op == OpCode::gemm ? i : i + 1 < num_phases() ? phases_[i + 1].product : i + 1;
   }
 }
 
