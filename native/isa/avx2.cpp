@@ -10,6 +10,7 @@ namespace avx2 {
 namespace {
 
 #include "../simd/avx2.h"
+#include "../simd/avx2_dot.h"
 #include "unit.h"
 
 constexpr KernelTable kTable = make_table("avx2");
