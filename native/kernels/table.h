@@ -227,6 +227,9 @@ struct KernelTable {
 const KernelTable* portable_table();
 #if defined(OCTAVO_X86)
 const KernelTable* avx2_table();
+#if defined(OCTAVO_AVXVNNI)   // the compiler knows the instructions
+const KernelTable* avxvnni_table();   // AVX2 and VEX-encoded VNNI of 256 bits
+#endif
 const KernelTable* avx512_table();   // F, BW, DQ, VL and VNNI
 #endif
 #if defined(OCTAVO_ARM)

@@ -1,5 +1,9 @@
 #include "runtime/isa.h"
 
+#if defined(OCTAVO_AVXVNNI)
+#include <cpuid.h>
+#endif
+
 namespace octavo {
 namespace {
 
@@ -12,6 +16,16 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
+
+#if defined(OCTAVO_AVXVNNI)
+// Asked of the CPU itself: not every compiler that builds the unit has a name for it. That the system saves ymm registers is
+// part of has_avx2.
+bool has_avxvnni() {
+  constexpr unsigned kLeaf = 7, kSubleaf = 1, kBit = 1u << 4;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return has_avx2() && __get_cpuid_count(kLeaf, kSubleaf, &eax, &ebx, &ecx, &edx) && (eax & kBit) != 0;
+}
+#endif
 #endif
 
 std::vector<const KernelTable*> usable_tables() {
@@ -19,6 +33,9 @@ std::vector<const KernelTable*> usable_tables() {
 #if defined(OCTAVO_X86)
   __builtin_cpu_init();
   if (has_avx512()) tables.push_back(avx512_table());
+#if defined(OCTAVO_AVXVNNI)
+  if (has_avxvnni()) tables.push_back(avxvnni_table());
+#endif
   if (has_avx2()) tables.push_back(avx2_table());
 #endif
 #if defined(OCTAVO_ARM)

@@ -1,6 +1,6 @@
-// The vector API of the kernels: sixteen lanes, whatever the machine. Every ISA header (scalar.h, avx2.h, avx512.h, neon.h)
-// defines the same names; an ISA unit includes one of them inside its own namespace, then math.h (exp, tanh, silu,
-// gelu_tanh, half_to_float, bf16_to_float).
+// The vector API of the kernels: sixteen lanes, whatever the machine. Every ISA header (scalar.h, avx2.h with one of
+// avx2_dot.h and avxvnni_dot.h, avx512.h, neon.h) defines the same names; an ISA unit includes one of them inside its own
+// namespace, then math.h (exp, tanh, silu, gelu_tanh, half_to_float, bf16_to_float).
 //
 // Types     F16x sixteen float32, I16x sixteen int32, M16x sixteen booleans.
 // Memory    load, store (any alignment); load_n, store_n touch lanes 0..n-1 only, 0 <= n <= 16, other lanes load as 0;

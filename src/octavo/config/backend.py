@@ -16,6 +16,8 @@ class BackendConfig:
         None, "Compute threads. Default: the CPUs this process may use (affinity and cgroup limit).", low=1, high=1024
     )
     isa: str = option(
-        "auto", "Kernel variant; auto takes the best this CPU has.", choices=("auto", "portable", "avx2", "avx512", "neon")
+        "auto",
+        "Kernel variant; auto takes the best this CPU has.",
+        choices=("auto", "portable", "avx2", "avxvnni", "avx512", "neon"),
     )
     enforce_eager: bool = option(False, "Run op by op instead of replaying the recorded tape. Same bytes, slower.")
