@@ -82,7 +82,8 @@ template <typename Kv>
 struct KvTileView {
   const typename Kv::Element* keys[kChunks];
   const typename Kv::Element* values[kChunks];
-  const typename Kv::Element* next_keys[kChunks];  // of the tile to come, a hint; any address
+  const typename Kv::Element* next_keys[kChunks];  // of the tile to come, here or in AttentionArgs.next: hints, any address
+  const typename Kv::Element* next_values[kChunks];
   int64_t key_stride, value_stride;
   const float* key_scales;    // [kKvTile], null where the elements are the values
   const float* value_scales;
@@ -154,10 +155,14 @@ void view_in_place(const AttentionArgs& args, int32_t start, int32_t last, KvTil
     const int64_t offset = position % args.block_size;
     tile.keys[chunk] = static_cast<const Element*>(args.k_cache) + base + offset;
     tile.values[chunk] = static_cast<const Element*>(args.v_cache) + base + offset * dim;
-    const int32_t next = smaller(position + kKvTile, last);
-    const int64_t next_block = args.block_table[next / args.block_size];
-    tile.next_keys[chunk] = static_cast<const Element*>(args.k_cache) + next % args.block_size +
-                            head_offset<Kv>(args, next_block, args.kv_head);
+    const bool here = position + kKvTile <= last;
+    const int32_t ahead = here ? position + kKvTile : args.next.begin / kKvTile * kKvTile + 16 * chunk;
+    const bool known = here || (args.next.block_table != nullptr && ahead < args.next.end);
+    const int32_t* const table = here ? args.block_table : args.next.block_table;
+    const int64_t next_base =
+        known ? head_offset<Kv>(args, table[ahead / args.block_size], here ? args.kv_head : args.next.kv_head) : base;
+    tile.next_keys[chunk] = static_cast<const Element*>(args.k_cache) + next_base + ahead % args.block_size;
+    tile.next_values[chunk] = static_cast<const Element*>(args.v_cache) + next_base + ahead % args.block_size * dim;
   }
   tile.key_stride = args.block_size;
   tile.value_stride = dim;
@@ -167,7 +172,8 @@ inline void view_packed(const PackedTile& packed, KvTileView<KvF32>& tile) {
   for (int32_t chunk = 0; chunk < kChunks; ++chunk) {
     tile.keys[chunk] = packed.keys + 16 * chunk;
     tile.values[chunk] = packed.values + int64_t{16} * chunk * packed.width;
-    tile.next_keys[chunk] = packed.keys + 16 * chunk;
+    tile.next_keys[chunk] = tile.keys[chunk];
+    tile.next_values[chunk] = tile.values[chunk];
   }
   tile.key_stride = kKvTile;
   tile.value_stride = packed.width;

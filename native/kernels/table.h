@@ -90,6 +90,12 @@ struct GemmArgs {
   int32_t panel_begin, panel_end;
 };
 
+// Positions begin..end of one KV head of a sequence, whose first tile is fetched while the tiles before it are computed.
+struct NextAttention {
+  const int32_t* block_table;   // null: nothing is known to follow
+  int32_t kv_head, begin, end;
+};
+
 // Attention of the query rows of one sequence share for one KV head.
 // Caches of one layer, block_stride bytes from block to block: k [kv_heads][head_dim][block_size] (keys transposed),
 // v [kv_heads][block_size][head_dim]; i8 has scales besides, see kv_cache.h.
@@ -117,6 +123,7 @@ struct AttentionArgs {
   int32_t window;            // 0: no window
   float scale;
   float softcap;             // 0: none
+  NextAttention next;        // what this thread attends to afterwards
 };
 
 struct NormArgs {            // rms norm of each group of `cols` columns of rows [row_begin, row_end)

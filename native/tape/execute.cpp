@@ -299,6 +299,14 @@ AttentionArgs Program::attention_args(const Instruction& in, int32_t sequence, i
   return args;
 }
 
+// All positions that a sequence's rows see.
+NextAttention Program::seen_by(const AttentionLayer& layer, int32_t sequence, int32_t kv_head) const {
+  const int32_t first = step_.first_position[sequence];
+  const int32_t tokens = step_.query_start[sequence + 1] - step_.query_start[sequence];
+  return {step_.block_tables + static_cast<int64_t>(sequence) * step_.max_blocks, kv_head,
+          layer.window > 0 ? std::max(first - layer.window + 1, 0) : 0, first + tokens};
+}
+
 void Program::run_attention(int32_t phase, int member) {
   const Instruction& in = instructions_[phases_[phase].first];
   AttentionPlan& plan = plan_for(in.attention);
@@ -307,6 +315,11 @@ void Program::run_attention(int32_t phase, int member) {
     const AttentionTask& task = plan.tasks()[next.first];
     AttentionArgs args = attention_args(in, task.sequence, member);
     plan.fill(task, &args);
+    if (next.first > 0) {   // tasks are taken from the end
+      const AttentionTask& after = plan.tasks()[next.first - 1];
+      args.next = seen_by(in.attention, after.sequence, after.kv_head);
+      if (after.cut >= 0) args.next.begin = after.split_begin * kKvSplit;
+    }
     kernels_->attention(args);
     if (plan.ends_tile(task, &args)) kernels_->attention_merge(args);
   }

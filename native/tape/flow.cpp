@@ -108,7 +108,13 @@ void Program::attend(const Instruction& in, Task rows, int member) const {
     AttentionArgs args = attention_args(in, sequence, member);
     args.t0 = std::max(rows.first - start, 0);
     args.t1 = std::min(rows.last, end) - start;
-    for (args.kv_head = 0; args.kv_head < args.num_kv_heads; ++args.kv_head) kernels_->attention(args);
+    for (args.kv_head = 0; args.kv_head < args.num_kv_heads; ++args.kv_head) {
+      const bool last_head = args.kv_head + 1 == args.num_kv_heads;
+      args.next = {};
+      if (!last_head) args.next = seen_by(in.attention, sequence, args.kv_head + 1);
+      else if (end < rows.last) args.next = seen_by(in.attention, sequence + 1, 0);
+      kernels_->attention(args);
+    }
   }
 }
 

@@ -169,6 +169,7 @@ class Program {
   bool take_panels(int32_t phase, int32_t panels, int member, Task* task);
   void run_attention(int32_t phase, int member);
   AttentionArgs attention_args(const Instruction& attention, int32_t sequence, int member) const;
+  NextAttention seen_by(const AttentionLayer& layer, int32_t sequence, int32_t kv_head) const;
   AttentionPlan& plan_for(const AttentionLayer& layer);
   void count_run(int32_t phase);
   std::string phase_label(const Phase& phase) const;
