@@ -37,7 +37,7 @@ const float* Program::read(View view, int64_t* stride) const { return address(vi
 void Program::run(const StepArrays& step) {
   step_ = step;
   const int32_t rows = block_rows();
-  flows_ = pool_->size() > 1 && chain_end(0) > 1 && is_even(rows);
+  flows_ = pool_->size() > 1 && segments_.size() > 2 && step_.num_tokens >= flow_rows_ * pool_->size() && is_even(rows);
   if (flows_) {
     flow_.cut(step_, rows, static_cast<int32_t>(segments_.size()) - 1);
   } else {

@@ -8,6 +8,9 @@
 // A segment begins with attention, which reads keys that the segment before it wrote: those of the block itself, and of earlier
 // blocks with rows of the same sequence. There are no other dependencies, so a member that is slower for a while (the host
 // took its core) holds up nobody at once, and one that is faster takes over the blocks that are left behind.
+//
+// A vector of keys that attention loads may hold later keys, which another block is just writing: they stand in lanes of their
+// own, which are masked before they count.
 #pragma once
 
 #include <atomic>

@@ -189,6 +189,7 @@ class Program {
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
   PhaseCount waiting_;                           // of member 0, for the others
   std::vector<int32_t> segments_;                // first phases of the segments of token rows, and the phase after them
+  int32_t flow_rows_ = 0;                        // rows per member from which on blocks of rows go through them
   double token_macs_ = 0;                        // multiply-adds of products per token, without the output head
   std::vector<KeyCost> key_costs_;
   Flow flow_;
