@@ -38,11 +38,8 @@ void Program::run(const StepArrays& step) {
   step_ = step;
   const int32_t rows = block_rows();
   flows_ = pool_->size() > 1 && segments_.size() > 2 && step_.num_tokens >= flow_rows_ * pool_->size() && is_even(rows);
-  if (flows_) {
-    flow_.cut(step_, rows, static_cast<int32_t>(segments_.size()) - 1);
-  } else {
-    for (AttentionPlan& plan : attention_plans_) plan.list(step_);
-  }
+  if (flows_) flow_.cut(step_, rows, static_cast<int32_t>(segments_.size()) - 1);
+  for (AttentionPlan& plan : attention_plans_) plan.list(step_);   // a tape may attend again behind what flows
   run_phases();
 }
 
@@ -101,8 +98,8 @@ void Program::run_serial(int32_t begin, int32_t end) {
 
 // The items of a phase that a member takes first, when it has `count`.
 Program::Task Program::share_of(int32_t count, int member) const {
-  const int64_t members = pool_->size();
-  return {static_cast<int32_t>(count * member / members), static_cast<int32_t>(count * (member + 1) / members)};
+  const int64_t members = pool_->size(), items = count;
+  return {static_cast<int32_t>(member * items / members), static_cast<int32_t>((member + 1) * items / members)};
 }
 
 // The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from those of

@@ -82,3 +82,29 @@ def test_a_prompt_meets_no_barrier_between_its_layers() -> None:
     program.run(inputs_of(*STEPS[0]))
     waits = [cost.runs for cost in program.profile() if cost.label.startswith("waiting")]
     assert waits == [2], "all layers together, then the rows whose output is wanted"
+
+
+def test_attention_behind_selected_rows_gives_the_bytes_of_one_thread() -> None:
+    def results_of(threads: int, eager: bool) -> list[F32]:
+        backend = cpu("auto", threads, quantization="int8", kv=KV)
+        rng = np.random.default_rng(1)
+        shapes = [(400, HIDDEN)] + [(HIDDEN + 2 * KV_WIDTH, HIDDEN)] * 4
+        table, *layers = [
+            backend.parameters.load_linear([float_tensor(rng.standard_normal(shape, np.float32))], [None]) for shape in shapes
+        ]
+
+        def forward(ops: Ops) -> Tensor:
+            x, early = ops.embedding(table), None
+            for index, qkv in enumerate(layers):
+                early = ops.select_rows(x) if index == 2 else early
+                spec = AttentionSpec(index, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, HEAD_DIM**-0.5)
+                q, k, v = ops.split(ops.linear(x, qkv), [HIDDEN, KV_WIDTH, KV_WIDTH])
+                ops.kv_write(k, v, spec)
+                x = ops.add(x, ops.paged_attention(q, spec))
+            return ops.add(early, ops.select_rows(x))
+
+        program = backend.compile(FunctionModel(forward), max_tokens=256, max_logits=256, max_seqs=16, eager=eager)
+        return [program.run(inputs_of(*arrays)).copy() for arrays in STEPS]
+
+    for ours, plain in zip(results_of(2, False), results_of(1, True), strict=True):
+        assert ours.tobytes() == plain.tobytes()
