@@ -10,7 +10,8 @@
 //   scores   one fma chain over head_dim per key; then * scale, softcap; keys that the row does not see become -inf
 //   softmax  m' = max(m, scores); sums and accumulator times exp(m - m') when m changed; sums += exp(scores - m') by lane
 //   values   one fma chain over the keys it sees, in order; unseen keys are never touched (they may hold anything, even NaN)
-// A split starts afresh and is merged into the row's total when it ends, or later from AttentionArgs.partials. Tiles without a visible key leave a row as it is.
+// A split starts afresh and is merged into the row's total when it ends, or later from AttentionArgs.partials; a tile within one
+// split needs no merge. Tiles without a visible key leave a row as it is.
 // Rows are taken kMicroRows at a time so that each loaded key and value serves several rows from registers.
 
 #include "attention_rows.h"

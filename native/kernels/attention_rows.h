@@ -32,7 +32,8 @@ int32_t attention_tile(int32_t num_heads, int32_t num_kv_heads) {
 int64_t attention_scratch(int32_t num_heads, int32_t num_kv_heads, int32_t head_dim) {
   const int64_t rows = int64_t{attention_tile(num_heads, num_kv_heads)} * (num_heads / num_kv_heads) + kMicroRows;
   const int64_t per_row = kPointerFloats + kKvTile + 2 * vector_width(head_dim) + 16 + 3;
-  return rows * per_row + int64_t{kKvTile} * (head_dim + vector_width(head_dim) + 2) + 13 * 16;  // each array aligned to 64 bytes
+  const int64_t packed = int64_t{kKvTile} * (head_dim + vector_width(head_dim) + 2);
+  return rows * per_row + packed + 13 * 16;  // each array aligned to 64 bytes
 }
 
 int64_t attention_partial(int32_t rows, int32_t head_dim) {
@@ -96,7 +97,8 @@ void find_queries(const AttentionArgs& args, int32_t t0, const AttentionRows& ro
   }
 }
 
-// weighted [count][width]: sums of weight * value, to be divided by the sums of weights.
+// weighted [count][width]: sums of weight * value, to be divided by the sums of weights. Adding 0 turns -0 into the 0 that a
+// merge would leave, so that a row does not show whether its tile needed one.
 void write_rows(const AttentionArgs& args, int32_t t0, const AttentionRows& rows, const float* weighted) {
   for (int32_t r = 0; r < rows.count; ++r) {
     const int64_t head = int64_t{args.kv_head} * rows.group + r % rows.group;
@@ -104,7 +106,7 @@ void write_rows(const AttentionArgs& args, int32_t t0, const AttentionRows& rows
     const float* const row = weighted + int64_t{r} * rows.width;
     const F16x share = broadcast(1.0f / rows.sum[r]);
     for (int32_t i = 0; i < args.head_dim; i += 16) {
-      store_n(out + i, mul(load(row + i), share), smaller(args.head_dim - i, 16));
+      store_n(out + i, add(mul(load(row + i), share), zero()), smaller(args.head_dim - i, 16));
     }
   }
 }

@@ -195,6 +195,19 @@ def test_an_infinite_key_or_value_shows_in_rows_that_see_it_and_in_no_other(isa:
     assert spoilt[~sees].tobytes() == clean[~sees].tobytes()
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_sum_that_rounds_to_minus_zero_is_the_same_with_and_without_a_later_split(isa: str) -> None:
+    spec = AttentionSpec(0, 1, 1, 16, 1.0)
+    qkv = np.zeros((257, 48), np.float32)
+    qkv[:, 0] = 1.0
+    qkv[0, 16] = 1.0  # of all keys the first scores highest
+    qkv[1:, 32:] = -1e-45  # the least float: less of it is -0
+    tables = np.arange(17, dtype=np.int32)[None]
+    steps = [attention_step(tables, 16, [(0, 0, length)]) for length in (256, 257)]
+    alone, together = attend(cpu(isa, kv=KVCacheSpec(1, 17, 1, 16, 16, "float32")), qkv, spec, steps)
+    assert alone.tobytes() == together[:256].tobytes()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_copied_blocks_hold_the_same_keys_and_values(dtype: str) -> None:
     kv, spec, qkv, tables = case(16, 4, 2, 32, None, None)
