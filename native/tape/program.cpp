@@ -52,8 +52,8 @@ View Program::embedding(std::shared_ptr<const Linear> table, float scale) {
   return out;
 }
 
-// The slot that holds x rounded to int8 in groups of `group` columns (0: whole rows); rounds it now unless the slot still holds it (one norm
-// feeds several products).
+// The slot that holds x rounded to int8 in groups of `group` columns (0: whole rows); rounds it now unless the slot still holds
+// it (one norm feeds several products).
 int32_t Program::quantise(View x, int32_t group) {
   const RowKind kind = kind_of(x);
   int32_t id = 0;
@@ -205,7 +205,7 @@ void Program::begin(const StepArrays& step) {
 size_t Program::buffer_bytes() const {
   size_t total = 0;
   for (const Slot& slot : slots_) total += slot.memory.bytes();
-  for (const QuantSlot& slot : quant_slots_) 
+  for (const QuantSlot& slot : quant_slots_)
     total += slot.codes.bytes() + slot.scales.bytes() + slot.sums.bytes() + slot.products.bytes();
   return total;
 }

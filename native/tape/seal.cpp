@@ -63,8 +63,8 @@ void Program::fuse_residuals() {
 //   buffer 1        |def--use|
 //   buffer 2                     |def--use|      shares the slot of 0 or 1
 //
-// Inside a phase or a chain, where there is no barrier, this is safe too: buffers of one slot have equal row strides and kinds,
-// and each row passes through the instructions in order on one thread.
+// Without a barrier between the instructions (a phase, a chain, a flow) this is safe too: buffers of one slot have equal row
+// strides and kinds, and each row passes through the instructions in order, on one thread after another at most.
 void Program::plan_buffers(View output) {
   std::vector<int32_t> last_use(buffers_.size(), -1);
   for (int32_t i = 0; i < static_cast<int32_t>(instructions_.size()); ++i) {
