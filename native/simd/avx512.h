@@ -177,6 +177,7 @@ OCTAVO_INLINE void prefetch_l2(const void* p) {
 // after the other, a single stream from memory; 12 x 1 instead of 6 x 2 cost 3% to 8% on wide batches (Zen 4).
 constexpr int kFloatMaxRows = 12;
 constexpr int kQuantMaxRows = 6;
+constexpr int kStreamRows = 3;  // 8% to 10% of a step of 1 to 3 rows
 constexpr int float_panels(int rows) {
   return rows <= 6 ? 4 : 2;
 }

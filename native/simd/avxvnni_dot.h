@@ -6,6 +6,7 @@
 // batches of 4 bits and lose 1% to 4% on 8 and 16 rows; 6 gain 4% on 4 bits without minimums and lose 7% with them, 3% on 8 bits;
 // 2 x 2 loses 4% to 17%, 3 x 2 spills.
 constexpr int kQuantMaxRows = 4;
+constexpr int kStreamRows = 1;  // as avx2: more were not measured
 constexpr int quant_panels(int) {
   return 1;
 }

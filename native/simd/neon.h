@@ -198,6 +198,7 @@ OCTAVO_INLINE void prefetch_l2(const void* p) {
 // 32 registers, four to a panel: up to 24 float accumulators.
 constexpr int kFloatMaxRows = 6;
 constexpr int kQuantMaxRows = 4;
+constexpr int kStreamRows = 1;
 constexpr int float_panels(int rows) {
   return rows == 1 ? 4 : rows <= 3 ? 2 : 1;
 }

@@ -247,6 +247,7 @@ OCTAVO_INLINE void prefetch_l2(const void* p) {
 // Sized for 16 registers, four to a panel.
 constexpr int kFloatMaxRows = 3;
 constexpr int kQuantMaxRows = 2;
+constexpr int kStreamRows = 1;
 constexpr int float_panels(int rows) {
   return rows == 1 ? 2 : 1;
 }

@@ -15,7 +15,7 @@
 // Lanes     reduce_add, reduce_max: halves 8, 4, 2, 1, so every ISA rounds alike; reduce_add_i32.
 // Fetch     prefetch(p) asks for p's line in the L1 cache, prefetch_l2(p) in L2; any address will do.
 // dot_rows  adds the int8 products of a few columns to int32 sums, for gemm_quant.h and gemm_channel.h.
-// Tiles     kFloatMaxRows, kQuantMaxRows, kChannelMaxRows; float_panels, quant_panels, channel_panels: what fits the registers.
+// Tiles     kFloatMaxRows, kQuantMaxRows, kChannelMaxRows, kStreamRows (gemm_quant.h); float_panels, quant_panels, channel_panels: what fits the registers.
 #pragma once
 
 #define OCTAVO_INLINE inline __attribute__((always_inline))

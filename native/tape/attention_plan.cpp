@@ -20,7 +20,7 @@ struct Range {
 
 // Positions that some row of the tile sees.
 Range visible(const AttentionTask& tile, int32_t first_position, int32_t window) {
-  return {window > 0 ? std::max(first_position + tile.t0 - window + 1, 0) : 0, first_position + tile.t1};
+  return {oldest_seen(first_position + tile.t0, window), first_position + tile.t1};
 }
 
 int64_t work_of(const AttentionTask& tile, Range seen) {

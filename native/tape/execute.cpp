@@ -300,8 +300,8 @@ AttentionArgs Program::attention_args(const Instruction& in, int32_t sequence, i
 NextAttention Program::seen_by(const AttentionLayer& layer, int32_t sequence, int32_t kv_head) const {
   const int32_t first = step_.first_position[sequence];
   const int32_t tokens = step_.query_start[sequence + 1] - step_.query_start[sequence];
-  return {step_.block_tables + static_cast<int64_t>(sequence) * step_.max_blocks, kv_head,
-          layer.window > 0 ? std::max(first - layer.window + 1, 0) : 0, first + tokens};
+  return {step_.block_tables + static_cast<int64_t>(sequence) * step_.max_blocks, kv_head, oldest_seen(first, layer.window),
+          first + tokens};
 }
 
 void Program::run_attention(int32_t phase, int member) {

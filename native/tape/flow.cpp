@@ -65,8 +65,8 @@ bool Program::is_even(int32_t block_rows) const {
     double cost = (last - first) * token_macs_;
     for (int32_t row = first; row < last; ++row)
       for (const KeyCost& layers : key_costs_) {
-        const int32_t seen = step_.positions[row] + 1;
-        cost += kAttentionCost * layers.macs * (layers.window > 0 ? std::min(seen, layers.window) : seen);
+        const int32_t position = step_.positions[row];
+        cost += kAttentionCost * layers.macs * (position + 1 - oldest_seen(position, layers.window));
       }
     total += cost;
     most = std::max(most, cost);

@@ -1,6 +1,7 @@
 // What a program is made of: views of buffers, and instructions that read and write them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -33,6 +34,9 @@ struct AttentionLayer {
   int32_t window;   // 0: none
   float softcap;    // 0: none
 };
+
+// The oldest position that a query at `position` sees through a window (0: none).
+inline int32_t oldest_seen(int32_t position, int32_t window) { return window > 0 ? std::max(position - window + 1, 0) : 0; }
 
 struct Instruction {
   OpCode op{};

@@ -38,9 +38,9 @@ const char* kind_name(WeightKind kind) {
 }
 
 // Keys that the query rows of one share see in one layer, summed over the rows.
-double visible_keys(int64_t first, int64_t tokens, int64_t window) {
+double visible_keys(int32_t first, int32_t tokens, int32_t window) {
   double keys = 0;
-  for (int64_t t = first; t < first + tokens; ++t) keys += static_cast<double>(window > 0 ? std::min(t + 1, window) : t + 1);
+  for (int32_t t = first; t < first + tokens; ++t) keys += t + 1 - oldest_seen(t, window);
   return keys;
 }
 
@@ -62,9 +62,9 @@ void Program::count_run(int32_t phase) {
   } else if (in.op == OpCode::attention) {
     const AttentionLayer& layer = in.attention;
     for (int32_t s = 0; s < step_.num_seqs; ++s) {
-      const int64_t first = step_.first_position[s], tokens = step_.query_start[s + 1] - step_.query_start[s];
+      const int32_t first = step_.first_position[s], tokens = step_.query_start[s + 1] - step_.query_start[s];
       count.macs += 2.0 * visible_keys(first, tokens, layer.window) * layer.num_heads * layer.head_dim;
-      const int64_t oldest = layer.window > 0 ? std::max<int64_t>(0, first - layer.window + 1) : 0;
+      const int32_t oldest = oldest_seen(first, layer.window);
       count.bytes += static_cast<double>(first + tokens - oldest) * 2 * cache_->part_bytes() / cache_->block_size;
     }
   }
