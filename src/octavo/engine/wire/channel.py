@@ -9,12 +9,9 @@ import msgspec
 
 from octavo.engine.wire.frames import ChannelError, FrameReader, FrameWriter
 from octavo.engine.wire.messages import FromCore, Shutdown, StartCore, ToCore
-from octavo.log import get_logger
 
 LINGER_S = 1.0
 """How long the last messages get to leave when the channel is closed."""
-
-_logger = get_logger(__name__)
 
 
 class CoreChannel:
@@ -24,9 +21,8 @@ class CoreChannel:
         """sock: connected to the API process; the channel's own from now on."""
         sock.setblocking(False)
         self._socket = sock
-        self._reader = FrameReader(sock)
+        self._reader = FrameReader[ToCore](sock, msgspec.msgpack.Decoder(ToCore))
         self._writer = FrameWriter(sock)
-        self._decoder = msgspec.msgpack.Decoder(ToCore)
 
     def receive(self, timeout_s: float) -> list[ToCore]:
         """All messages that are there, after waiting at most timeout_s seconds for the first one.
@@ -41,16 +37,12 @@ class CoreChannel:
             self._wait(select.POLLIN | select.POLLOUT if self._writer.is_behind else select.POLLIN, timeout_s)
         while True:
             try:
-                payloads = self._reader.read()
+                arrived = self._reader.read()
             except BlockingIOError:
                 return messages
-            if payloads is None:
+            if arrived is None:
                 return [*messages, Shutdown()]
-            for payload in payloads:
-                try:
-                    messages.append(self._decoder.decode(payload))
-                except (msgspec.DecodeError, ValueError) as error:
-                    _logger.error("dropped an undecodable message of %d bytes: %s", len(payload), error)
+            messages += arrived
 
     def send(self, message: FromCore) -> None:
         """Send without waiting. Raises ChannelError when the API process is gone or has not read for very long."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
 
 from octavo.errors import OctavoError
+from octavo.log import get_logger
 
 MAX_MESSAGE_BYTES = 256 * 2**20
 """Largest message either side accepts: 8192 prompt logprobs with 20 alternatives are about 4 MB."""
@@ -19,6 +20,10 @@ MAX_UNSENT_BYTES = 2 * MAX_MESSAGE_BYTES
 
 _HEADER = struct.Struct(">I")
 _READ_BYTES = 64 * 1024
+
+Message = TypeVar("Message")
+
+_logger = get_logger(__name__)
 
 
 class ChannelError(OctavoError):
@@ -74,26 +79,36 @@ class FrameWriter:
         self._unsent += data
 
 
-class FrameReader:
-    """Cuts what arrives into payloads."""
+class FrameReader(Generic[Message]):
+    """Cuts what arrives into messages."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, decoder: msgspec.msgpack.Decoder[Message]) -> None:
         self._socket = sock
+        self._decoder = decoder
         self._chunk = memoryview(bytearray(_READ_BYTES))
         self._rest = bytearray()
         """The beginning of a frame whose end has not come yet."""
 
-    def read(self) -> Iterator[Any] | None:
-        """The payloads that are complete after one read; each is valid until the next is asked for. None at the end of the
-        stream.
+    def read(self) -> Iterator[Message] | None:
+        """The messages that are complete after one read; None at the end of the stream.
 
-        Raises: BlockingIOError when nothing is there, ChannelError for a frame that is larger than allowed.
+        One that cannot be decoded is logged and dropped. Raises: BlockingIOError when nothing is there, ChannelError, perhaps
+        among the messages, for a frame that is larger than allowed.
         """
         try:
             size = self._socket.recv_into(self._chunk)
         except ConnectionError:
             return None
-        return self._payloads(self._chunk[:size]) if size else None
+        return self._messages(self._chunk[:size]) if size else None
+
+    def _messages(self, data: memoryview) -> Iterator[Message]:
+        for payload in self._payloads(data):
+            try:
+                message = self._decoder.decode(payload)
+            except (msgspec.DecodeError, ValueError) as error:
+                _logger.error("dropped an undecodable message of %d bytes: %s", len(payload), error)
+                continue
+            yield message
 
     def _payloads(self, data: memoryview) -> Iterator[memoryview | bytearray]:
         rest = self._rest

@@ -29,9 +29,8 @@ class ParentChannel:
     def __init__(self) -> None:
         self._socket, self.core_end = socket.socketpair()
         self._socket.setblocking(False)
-        self._reader = FrameReader(self._socket)
+        self._reader = FrameReader[FromCore](self._socket, msgspec.msgpack.Decoder(FromCore))
         self._writer = FrameWriter(self._socket)
-        self._decoder = msgspec.msgpack.Decoder(FromCore)
         self._inbox: deque[FromCore] = deque()
         """What came before anybody took it."""
         self._take: Callable[[FromCore], None] = self._inbox.append
@@ -74,29 +73,20 @@ class ParentChannel:
 
     def _on_readable(self) -> None:
         try:
-            payloads = self._reader.read()
-            if payloads is None:
+            arrived = self._reader.read()
+            if arrived is None:
                 # The core's end is closed. That the core is gone is noticed by whoever watches its process.
                 self._loop.remove_reader(self._socket)
                 return
-            for payload in payloads:
-                self._decode(payload)
+            for message in arrived:
+                self._take(message)
+                if self._inbox:
+                    self._wake()
         except BlockingIOError:
             return
         except Exception as error:
             self._loop.remove_reader(self._socket)
             self._error = error
-            self._wake()
-
-    def _decode(self, payload: memoryview | bytearray) -> None:
-        """Hand one message on; one that cannot be decoded is logged and dropped."""
-        try:
-            message: FromCore = self._decoder.decode(payload)
-        except (msgspec.DecodeError, ValueError) as error:
-            _logger.error("dropped an undecodable message of %d bytes from the core: %s", len(payload), error)
-            return
-        self._take(message)
-        if self._inbox:
             self._wake()
 
     async def _news(self) -> None:

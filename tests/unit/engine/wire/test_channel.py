@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from octavo.config.engine import EngineConfig
@@ -172,20 +173,22 @@ def test_a_side_that_never_reads_is_an_error_in_the_end(pair: tuple[socket.socke
             writer.send(AbortChoices([("r" * 1000, 0)]))
 
 
-def test_payloads_are_cut_out_wherever_the_reads_end(pair: tuple[socket.socket, socket.socket]) -> None:
-    stream = b"\0\0\0\3abc" + b"\0\0\0\0" + b"\0\0\0\2de"
+def test_messages_are_cut_out_wherever_the_reads_end_and_garbage_between_them_is_dropped(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    stream = b"\0\0\0\4\xa3abc" + b"\0\0\0\0" + b"\0\0\0\3\xa2de"
     for size in range(1, len(stream) + 1):
-        reader, payloads = FrameReader(pair[1]), []
+        reader, messages = FrameReader(pair[1], msgspec.msgpack.Decoder(str)), []
         for start in range(0, len(stream), size):
             pair[0].send(stream[start : start + size])
-            payloads += [bytes(payload) for payload in reader.read() or ()]
-        assert payloads == [b"abc", b"", b"de"]
+            messages += reader.read() or ()
+        assert messages == ["abc", "de"]
 
 
 def test_a_frame_beyond_the_limit_is_not_waited_for(pair: tuple[socket.socket, socket.socket]) -> None:
     pair[0].send(b"\x7f\0\0\0xyz")
     with pytest.raises(ChannelError, match="larger than the limit"):
-        list(FrameReader(pair[1]).read() or ())
+        list(FrameReader(pair[1], msgspec.msgpack.Decoder(str)).read() or ())
 
 
 @pytest.fixture
