@@ -13,7 +13,7 @@ from tests.fakes import FakeWorker, make_fake_core
 
 from octavo.config.engine import EngineConfig
 from octavo.engine import core_process
-from octavo.engine.build import BuiltCore
+from octavo.engine.core.build import BuiltCore
 from octavo.step import StepPlan
 
 SLOW_STEP_S = 0.02

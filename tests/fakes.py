@@ -14,7 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import Machine
 from octavo.config.resolve import resolve
-from octavo.engine.build import BuiltCore, assemble_core
+from octavo.engine.core.build import BuiltCore, assemble_core
 from octavo.loader.checkpoint import open_config
 from octavo.step import (
     NewSequence,

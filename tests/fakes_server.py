@@ -18,8 +18,8 @@ from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
 from octavo.config.scheduler import SchedulerConfig
-from octavo.engine.logprobs import PositionLogprobs
-from octavo.engine.outputs import CompletionOutput, RequestOutput
+from octavo.engine.frontend.logprobs import PositionLogprobs
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.kvcache.manager import KVCacheManager

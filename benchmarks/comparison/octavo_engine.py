@@ -11,8 +11,8 @@ from pathlib import Path
 from comparison.processes import PeerError
 from comparison.settings import Settings
 from octavo.engine.args import EngineArgs
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.loader.checkpoint import open_checkpoint
 from octavo.sampling_params import SamplingParams
 

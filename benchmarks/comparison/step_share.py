@@ -12,8 +12,8 @@ from typing import Any
 from comparison.octavo_engine import count_tokens, make_engine
 from comparison.processes import PeerError
 from comparison.settings import Settings
+from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind
 from octavo.ops.interface import F32, Program, StepInputs
 from octavo.sampling_params import SamplingParams
 

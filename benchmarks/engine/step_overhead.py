@@ -18,10 +18,10 @@ from tokenizers import decoders, models
 from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
 from octavo.config.scheduler import SchedulerConfig
-from octavo.engine.build import assemble_core
-from octavo.engine.ledger import Ledger
-from octavo.engine.output_processor import OutputProcessor
-from octavo.engine.outputs import OutputKind
+from octavo.engine.core.build import assemble_core
+from octavo.engine.frontend.ledger import Ledger
+from octavo.engine.frontend.output_processor import OutputProcessor
+from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.wire.messages import FromCore, StepOutputs
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams

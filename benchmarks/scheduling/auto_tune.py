@@ -26,9 +26,9 @@ from turns import Contestant, Load, OwnClock, take_turns, virtual_core
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import DEFAULT_MODEL
 from octavo.engine.args import EngineArgs
-from octavo.engine.build import build_core
-from octavo.engine.core import EngineCore
-from octavo.engine.served_model import locate_model
+from octavo.engine.core.build import build_core
+from octavo.engine.core.engine_core import EngineCore
+from octavo.engine.frontend.served_model import locate_model
 from octavo.simulator.cost_model import CostModel
 from octavo.simulator.profile import Profile, load_profile
 

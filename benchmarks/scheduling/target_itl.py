@@ -21,8 +21,8 @@ import numpy as np
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.args import EngineArgs
+from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind
 from octavo.sampling_params import SamplingParams
 
 LARGE_STEP = 2048

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from octavo.config.cache import GIB
 from octavo.config.engine import EngineConfig
-from octavo.engine.build import assemble_core
-from octavo.engine.core import EngineCore
+from octavo.engine.core.build import assemble_core
+from octavo.engine.core.engine_core import EngineCore
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import load_of

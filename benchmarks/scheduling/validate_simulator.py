@@ -24,9 +24,9 @@ import numpy as np
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import DEFAULT_MODEL
 from octavo.engine.args import EngineArgs
+from octavo.engine.frontend.outputs import OutputKind
+from octavo.engine.frontend.served_model import locate_model
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind
-from octavo.engine.served_model import locate_model
 from octavo.sampling_params import SamplingParams
 from octavo.simulator.calibrate import calibrate
 from octavo.simulator.fleet import FleetSpec, simulate

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from octavo.engine.args import EngineArgs
-    from octavo.engine.async_llm_engine import AsyncLLMEngine
+    from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
+    from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
     from octavo.engine.llm_engine import LLMEngine
-    from octavo.engine.outputs import CompletionOutput, RequestOutput
     from octavo.errors import OctavoError
     from octavo.llm import LLM
     from octavo.sampling_params import SamplingParams
@@ -33,12 +33,12 @@ __all__ = [
 
 _HOMES = {
     "LLM": "octavo.llm",
-    "AsyncLLMEngine": "octavo.engine.async_llm_engine",
-    "CompletionOutput": "octavo.engine.outputs",
+    "AsyncLLMEngine": "octavo.engine.frontend.async_llm_engine",
+    "CompletionOutput": "octavo.engine.frontend.outputs",
     "EngineArgs": "octavo.engine.args",
     "LLMEngine": "octavo.engine.llm_engine",
     "OctavoError": "octavo.errors",
-    "RequestOutput": "octavo.engine.outputs",
+    "RequestOutput": "octavo.engine.frontend.outputs",
     "SamplingParams": "octavo.sampling_params",
 }
 

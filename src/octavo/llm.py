@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from octavo.engine.args import EngineArgs
-from octavo.engine.input import Prompt
+from octavo.engine.frontend.input import Prompt
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.errors import InvalidRequestError
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.progress import PullProgress

@@ -16,7 +16,7 @@ MAX_TIMEOUT_S = 86_400.0
 
 
 class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One request as `engine.input` made it; it crosses the process border unchanged.
+    """One request as `engine.frontend.input` made it; it crosses the process border unchanged.
 
     request_id        unique among the live requests of the engine
     prompt_token_ids  at least one, all within the vocabulary

@@ -19,7 +19,7 @@ class SequenceState(enum.Enum):
 
 
 class FinishReason(enum.Enum):
-    """Why a sequence ended. OpenAI's API knows stop and length; engine.output_processor says how the others are reported.
+    """Why a sequence ended. OpenAI's API knows stop and length; `OutputProcessor` says how the others are reported.
 
     TIMEOUT  the request's own deadline passed; SHED: it waited longer than the queue timeout
     """

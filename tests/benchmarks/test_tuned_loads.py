@@ -11,7 +11,7 @@ from turns import Contestant, Load, OwnClock, VirtualWorker, virtual_core
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.args import EngineArgs
-from octavo.engine.core import EngineCore
+from octavo.engine.core.engine_core import EngineCore
 from octavo.simulator.profile import Profile
 from octavo.step import StepPlan, StepResult
 

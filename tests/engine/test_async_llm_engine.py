@@ -17,10 +17,10 @@ import pytest
 from tests.fakes import fake_text, write_model
 
 from octavo.engine.args import EngineArgs
-from octavo.engine.async_llm_engine import AsyncLLMEngine
-from octavo.engine.ledger import ShedReason
-from octavo.engine.outputs import OutputKind
-from octavo.engine.supervisor import CoreState, Patience
+from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
+from octavo.engine.frontend.ledger import ShedReason
+from octavo.engine.frontend.outputs import OutputKind
+from octavo.engine.frontend.supervisor import CoreState, Patience
 from octavo.errors import (
     ConfigError,
     ContextLengthError,

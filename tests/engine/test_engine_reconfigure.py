@@ -13,7 +13,7 @@ from tests.fakes import FakeWorker, fake_text, make_fake_core, write_model
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.args import EngineArgs
-from octavo.engine.build import BuiltCore
+from octavo.engine.core.build import BuiltCore
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError, EngineDeadError, InvalidRequestError, OverloadedError
 from octavo.sampling_params import SamplingParams

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.fakes import write_model
 
 from octavo import LLM, AsyncLLMEngine, EngineArgs, SamplingParams
-from octavo.engine.outputs import CompletionOutput
+from octavo.engine.frontend.outputs import CompletionOutput
 from octavo.step import TokenLogprobs
 
 OPTIONS = {"load_format": "dummy", "num_gpu_blocks_override": 24, "block_size": 8}

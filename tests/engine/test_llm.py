@@ -10,8 +10,8 @@ from tests.fakes import ids, write_model
 
 from octavo import LLM, LLMEngine, SamplingParams
 from octavo.engine.args import EngineArgs
-from octavo.engine.input import Prompt
-from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.input import Prompt
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.errors import ConfigError, ContextLengthError, EngineDeadError, InvalidRequestError, LoadError
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)

@@ -14,8 +14,8 @@ import pytest
 from workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
 
 from octavo.engine.args import EngineArgs
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind, RequestOutput
 
 MAX_MODEL_LEN = 1600
 AMPLE_BLOCKS = 1200

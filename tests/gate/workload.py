@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind, RequestOutput
 from octavo.sampling_params import SamplingParams
 
 BLOCK_SIZE = 16

@@ -13,8 +13,8 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import LoadingConfig
 from octavo.config.scheduler import SchedulerConfig
-from octavo.engine.build import build_core
-from octavo.engine.core import EngineCore
+from octavo.engine.core.build import build_core
+from octavo.engine.core.engine_core import EngineCore
 from octavo.errors import ConfigError
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams

@@ -14,8 +14,8 @@ from octavo.cli.engine_options import engine_config, engine_options, model_argum
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.cli.profile_table import print_profile
+from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind
 from octavo.loadgen.workload import WorkloadSpec
 from octavo.sampling_params import SamplingParams
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.config.engine import EngineConfig
+from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
-from octavo.engine.outputs import OutputKind
 from octavo.errors import ConfigError, RequestFailedError
 from octavo.loadgen.client import Connection, Target, text_of_event
 from octavo.request import new_request_id

@@ -16,7 +16,7 @@ from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import check_options
-from octavo.engine.served_model import locate_model
+from octavo.engine.frontend.served_model import locate_model
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import open_checkpoint
 from octavo.quantize.evaluate import Divergence, Perplexity, compare, perplexity

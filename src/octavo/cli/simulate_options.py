@@ -83,7 +83,7 @@ def fleet_spec(values: Mapping[str, Any], profile: Profile, **more: Any) -> Flee
 def run_calibration(values: Mapping[str, Any]) -> None:
     """Measure, print, save."""
     # The engine is imported here: a simulation needs no native core.
-    from octavo.engine.served_model import locate_model
+    from octavo.engine.frontend.served_model import locate_model
     from octavo.simulator.calibrate import calibrate
 
     if values["trace"] is not None:

@@ -10,12 +10,12 @@ from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
 from octavo.engine.args import EngineArgs
-from octavo.engine.build import BuiltCore, build_core
-from octavo.engine.input import InputProcessor, Prompt
-from octavo.engine.ledger import Ledger
-from octavo.engine.output_processor import OutputProcessor
-from octavo.engine.outputs import OutputKind, RequestOutput
-from octavo.engine.served_model import Report, load_served_model, locate_model
+from octavo.engine.core.build import BuiltCore, build_core
+from octavo.engine.frontend.input import InputProcessor, Prompt
+from octavo.engine.frontend.ledger import Ledger
+from octavo.engine.frontend.output_processor import OutputProcessor
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.served_model import Report, load_served_model, locate_model
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
-from octavo.engine.outputs import RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
 from octavo.sampling_params import SamplingParams

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
-from octavo.engine.served_model import Report, locate_model
+from octavo.engine.frontend.served_model import Report, locate_model
 from octavo.errors import ConfigError
 from octavo.log import setup_logging
 from octavo.server.api_keys import read_api_keys
@@ -115,7 +115,7 @@ def _on_signals(callback: Callable[[], object]) -> None:
 
 async def _start_engine(config: EngineConfig, server_config: ServerConfig) -> Engine:
     # Imported here, not above: `octavo serve --help` and a mistyped flag should not wait for it.
-    from octavo.engine.async_llm_engine import AsyncLLMEngine
+    from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
 
     return await AsyncLLMEngine.start(
         config,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
-from octavo.engine.build import build_core
-from octavo.engine.core import EngineCore, Worker
+from octavo.engine.core.build import build_core
+from octavo.engine.core.engine_core import EngineCore, Worker
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import StepLoad, fit, load_of

@@ -12,12 +12,12 @@ from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
 from octavo.config.scheduler import SchedulerConfig
-from octavo.engine.build import assemble_core
-from octavo.engine.core import EngineCore
-from octavo.engine.input import InputProcessor
-from octavo.engine.ledger import Ledger
-from octavo.engine.output_processor import OutputProcessor
-from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.engine.core.build import assemble_core
+from octavo.engine.core.engine_core import EngineCore
+from octavo.engine.frontend.input import InputProcessor
+from octavo.engine.frontend.ledger import Ledger
+from octavo.engine.frontend.output_processor import OutputProcessor
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.sampling_params import SamplingParams
 
 MODEL = ModelConfig(

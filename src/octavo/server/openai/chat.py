@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.engine.outputs import CompletionOutput
+from octavo.engine.frontend.outputs import CompletionOutput
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.context import ServerContext, context_of, tenant_of

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from octavo.engine.outputs import CompletionOutput, RequestOutput
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import EngineDeadError, RequestFailedError
 from octavo.sampling_params import SamplingParams
 from octavo.server.context import ServerContext

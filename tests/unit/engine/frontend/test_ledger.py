@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.engine.ledger import Ledger, RequestRecord, RequestState, ShedReason
-from octavo.engine.tenant_service import TenantTotals
+from octavo.engine.frontend.ledger import Ledger, RequestRecord, RequestState, ShedReason
+from octavo.engine.frontend.tenant_service import TenantTotals
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import InvalidRequestError
 from octavo.sequence import FinishReason

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from octavo.engine.ledger import Ledger, RequestRecord
-from octavo.engine.logprobs import PositionLogprobs, with_text
-from octavo.engine.outputs import CompletionOutput, OutputKind, RequestOutput
+from octavo.engine.frontend.ledger import Ledger, RequestRecord
+from octavo.engine.frontend.logprobs import PositionLogprobs, with_text
+from octavo.engine.frontend.outputs import CompletionOutput, OutputKind, RequestOutput
 from octavo.engine.wire.messages import StepOutputs, TokenOutput
 from octavo.log import get_logger
 from octavo.request import Request

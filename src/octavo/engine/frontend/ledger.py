@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from octavo.engine.tenant_service import TenantService
+from octavo.engine.frontend.tenant_service import TenantService
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import InvalidRequestError
 from octavo.sequence import DEFAULT_TENANT, FinishReason

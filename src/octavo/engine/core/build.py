@@ -11,8 +11,8 @@ from pathlib import Path
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
 from octavo.config.resolve import Resolved, resolve
-from octavo.engine.core import EngineCore
-from octavo.engine.core import Worker as StepWorker
+from octavo.engine.core.engine_core import EngineCore
+from octavo.engine.core.engine_core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import Checkpoint, open_checkpoint
 from octavo.loader.dummy import DummyTensors

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from octavo.config.scheduler import SchedulerConfig
-from octavo.engine.ledger import Ledger, RequestRecord, ShedReason
-from octavo.engine.overload import DEFAULT_RETRY_AFTER_S, MAX_RETRY_AFTER_S, check_queue
+from octavo.engine.frontend.ledger import Ledger, RequestRecord, ShedReason
+from octavo.engine.frontend.overload import DEFAULT_RETRY_AFTER_S, MAX_RETRY_AFTER_S, check_queue
 from octavo.errors import OverloadedError
 from octavo.sequence import FinishReason
 

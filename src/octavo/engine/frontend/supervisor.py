@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from octavo.config.engine import EngineConfig
-from octavo.engine.child import CORE_COMMAND, CoreChild
+from octavo.engine.frontend.child import CORE_COMMAND, CoreChild
 from octavo.engine.wire.messages import (
     Answer,
     CallFailed,

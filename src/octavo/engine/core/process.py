@@ -1,4 +1,4 @@
-"""The core process: `python -m octavo.engine.core_process`. Its orders come on stdin, then over the channel.
+"""The core process: `python -m octavo.engine.core.process`. Its orders come on stdin, then over the channel.
 
 It ends when its parent does, ignores SIGINT (the parent coordinates Ctrl-C), and on SIGTERM ends after the step in progress.
 """
@@ -16,8 +16,8 @@ from collections.abc import Callable
 import msgspec
 
 from octavo.config.engine import EngineConfig
-from octavo.engine.build import BuiltCore, build_core
-from octavo.engine.core import EngineCore
+from octavo.engine.core.build import BuiltCore, build_core
+from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.wire.channel import CoreChannel, decode_start
 from octavo.engine.wire.messages import (
     AbortChoices,

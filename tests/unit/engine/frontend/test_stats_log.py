@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.unit.engine.rig import Rig
 
-from octavo.engine.ledger import Ledger
-from octavo.engine.stats_log import Interval, StatsLog, stats_line
+from octavo.engine.frontend.ledger import Ledger
+from octavo.engine.frontend.stats_log import Interval, StatsLog, stats_line
 from octavo.sampling_params import SamplingParams
 
 

@@ -24,7 +24,7 @@ from collections import deque
 from dataclasses import dataclass, fields, replace
 
 from octavo.config.changes import Changes
-from octavo.engine.pace import Weights, Work, pace
+from octavo.engine.tuning.pace import Weights, Work, pace
 
 HOLD = 3
 COOL_DOWN = 3

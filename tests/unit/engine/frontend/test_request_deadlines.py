@@ -8,8 +8,8 @@ import pytest
 from tests.fakes import fake_text
 from tests.unit.engine.rig import Rig
 
-from octavo.engine.ledger import ShedReason
-from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.ledger import ShedReason
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
 from octavo.sequence import FinishReason

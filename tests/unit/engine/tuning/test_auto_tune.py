@@ -10,7 +10,7 @@ from tests.fakes import FakeWorker, fake_text
 from tests.unit.engine.rig import Rig
 
 from octavo.config.changes import Changes
-from octavo.engine.auto_tune import (
+from octavo.engine.tuning.auto_tune import (
     BARRED,
     CALM_HOLD,
     COOL_DOWN,
@@ -22,8 +22,8 @@ from octavo.engine.auto_tune import (
     Observation,
     Settings,
 )
-from octavo.engine.pace import Weights, Work
-from octavo.engine.tuning import INTERVAL_S
+from octavo.engine.tuning.observe import INTERVAL_S
+from octavo.engine.tuning.pace import Weights, Work
 from octavo.sampling_params import SamplingParams
 
 CONFIGURED = Settings(

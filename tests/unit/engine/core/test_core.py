@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.fakes import FakeWorker, fake_text
 from tests.unit.engine.rig import Rig
 
-from octavo.engine.core import MAX_FAILED_STEPS, WorkerBroken
+from octavo.engine.core.engine_core import MAX_FAILED_STEPS, WorkerBroken
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.step import StepPlan

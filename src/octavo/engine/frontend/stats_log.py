@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from octavo.engine.ledger import Ledger, RequestRecord, Totals
+from octavo.engine.frontend.ledger import Ledger, RequestRecord, Totals
 from octavo.log import fields, get_logger
 from octavo.sequence import DEFAULT_TENANT
 

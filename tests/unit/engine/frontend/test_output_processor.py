@@ -6,7 +6,7 @@ import pytest
 from tests.fakes import EOS, FakeWorker, fake_text, ids
 from tests.unit.engine.rig import Rig
 
-from octavo.engine.outputs import CompletionOutput, OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import CompletionOutput, OutputKind, RequestOutput
 from octavo.engine.wire.messages import CoreStats, StepOutputs, TokenOutput
 from octavo.sampling_params import SamplingParams
 from octavo.step import TokenLogprobs

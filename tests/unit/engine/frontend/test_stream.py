@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from octavo.engine.outputs import CompletionOutput, OutputKind, RequestOutput
-from octavo.engine.stream import RequestStream
+from octavo.engine.frontend.outputs import CompletionOutput, OutputKind, RequestOutput
+from octavo.engine.frontend.stream import RequestStream
 from octavo.errors import EngineDeadError, RequestFailedError
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import EOS, VOCAB_SIZE, byte_tokenizer, ids
 from tests.unit.engine.rig import MODEL
 
-from octavo.engine.input import InputProcessor, Prompt
+from octavo.engine.frontend.input import InputProcessor, Prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.sampling_params import SamplingParams
 

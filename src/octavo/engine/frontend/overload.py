@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from octavo.config.scheduler import SchedulerConfig
-from octavo.engine.ledger import Ledger, ShedReason
+from octavo.engine.frontend.ledger import Ledger, ShedReason
 from octavo.errors import OverloadedError
 
 MAX_RETRY_AFTER_S = 120.0

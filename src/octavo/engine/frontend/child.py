@@ -17,7 +17,7 @@ from octavo.engine.wire.messages import CoreFailed, CoreReady, StartCore
 from octavo.engine.wire.parent_channel import ParentChannel
 from octavo.errors import ConfigError, EngineDeadError, LoadError, OctavoError
 
-CORE_COMMAND = (sys.executable, "-m", "octavo.engine.core_process")
+CORE_COMMAND = (sys.executable, "-m", "octavo.engine.core.process")
 
 _LAST_WORDS_S = 1.0
 """How long to look for the message of a process that has ended already."""

@@ -14,18 +14,18 @@ from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
 from octavo.engine.args import EngineArgs
-from octavo.engine.calls import CoreCalls
-from octavo.engine.child import CORE_COMMAND
-from octavo.engine.input import InputProcessor, Prepared, Prompt
-from octavo.engine.ledger import Ledger
-from octavo.engine.metrics import Metrics
-from octavo.engine.output_processor import OutputProcessor
-from octavo.engine.outputs import OutputKind, RequestOutput
-from octavo.engine.overload import check_queue, retry_after_s
-from octavo.engine.served_model import ServedModel, load_served_model, locate_model
-from octavo.engine.stats_log import RequestLog, StatsLog
-from octavo.engine.stream import RequestStream
-from octavo.engine.supervisor import Patience, Supervisor
+from octavo.engine.frontend.calls import CoreCalls
+from octavo.engine.frontend.child import CORE_COMMAND
+from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt
+from octavo.engine.frontend.ledger import Ledger
+from octavo.engine.frontend.metrics import Metrics
+from octavo.engine.frontend.output_processor import OutputProcessor
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
+from octavo.engine.frontend.stats_log import RequestLog, StatsLog
+from octavo.engine.frontend.stream import RequestStream
+from octavo.engine.frontend.supervisor import Patience, Supervisor
 from octavo.engine.wire.messages import (
     AbortChoices,
     AddRequest,

@@ -6,8 +6,8 @@ from prometheus_client import generate_latest
 from tests.unit.engine.rig import Rig
 
 from octavo.config.changes import Changes
-from octavo.engine.ledger import Ledger
-from octavo.engine.metrics import Metrics
+from octavo.engine.frontend.ledger import Ledger
+from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.wire.messages import CoreStats
 from octavo.sampling_params import SamplingParams
 

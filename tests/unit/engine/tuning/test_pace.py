@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.engine.pace import Weights, Work, pace
+from octavo.engine.tuning.pace import Weights, Work, pace
 from octavo.scheduler.step_time import StepShape
 
 WEIGHTS = Weights(prefill=0.6e-3, decode=0.9e-3, attended=1e-6)

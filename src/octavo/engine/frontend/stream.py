@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from octavo.engine.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.errors import OctavoError, RequestFailedError
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.engine.tenant_service import MAX_NAMED_TENANTS, OTHER_TENANTS, TenantService
+from octavo.engine.frontend.tenant_service import MAX_NAMED_TENANTS, OTHER_TENANTS, TenantService
 
 
 def test_tenants_beyond_the_first_hundred_share_one_entry() -> None:

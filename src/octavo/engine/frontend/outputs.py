@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from octavo.engine.ledger import RequestRecord
-from octavo.engine.logprobs import PositionLogprobs
+from octavo.engine.frontend.ledger import RequestRecord
+from octavo.engine.frontend.logprobs import PositionLogprobs
 
 
 class OutputKind(enum.Enum):

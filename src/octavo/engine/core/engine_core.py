@@ -14,8 +14,8 @@ from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
-from octavo.engine.core_stats import core_stats
-from octavo.engine.tuning import Gauges, Tuning
+from octavo.engine.core.stats import core_stats
+from octavo.engine.tuning.observe import Gauges, Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError
 from octavo.kvcache.manager import KVCacheManager

@@ -7,8 +7,8 @@ from statistics import median
 
 from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
-from octavo.engine.auto_tune import NEARLY_FULL, AutoTuner, Decision, Observation, Settings
-from octavo.engine.pace import Weights, Work
+from octavo.engine.tuning.auto_tune import NEARLY_FULL, AutoTuner, Decision, Observation, Settings
+from octavo.engine.tuning.pace import Weights, Work
 from octavo.engine.wire.messages import CoreStats
 from octavo.scheduler.step_time import StepShape, StepTimeModel
 from octavo.step import StepPlan
