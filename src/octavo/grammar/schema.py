@@ -37,7 +37,9 @@ def parse_schema(schema: str | bool | dict[str, Any], param: str) -> Any:
         parsed = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"{param} is not valid JSON: {_short(str(error))}", param=param) from None
-    if not isinstance(parsed, dict | bool):
+    if parsed is True:
+        return {}
+    if not isinstance(parsed, dict):
         raise InvalidRequestError(f"{param} must be a JSON schema: an object, or true", param=param)
     if _depth(parsed) > MAX_SCHEMA_DEPTH:
         raise InvalidRequestError(
