@@ -51,7 +51,7 @@ def test_equal_priorities_never_preempt_each_other() -> None:
     rig = Rig(max_num_seqs=1, policy=make_policy("priority"))
     rig.add(endless(1, 5), endless(2, 5))
     rig.finish()
-    assert rig.scheduler.stats().num_preemptions == 0
+    assert rig.scheduler.num_preemptions == 0
 
 
 def test_only_this_policy_reads_priorities() -> None:
