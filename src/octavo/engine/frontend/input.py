@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from octavo.config.model import ModelConfig
+from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, MAX_TENANT_LENGTH, MAX_TIMEOUT_S, Request
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.policies.registry import policy_reads_priority
 from octavo.sequence import DEFAULT_TENANT
 from octavo.text.tokenizer import Tokenizer
 
@@ -105,7 +105,7 @@ class InputProcessor:
             raise InvalidRequestError(
                 f"priority is {priority!r}; it must be an integer within +-{_MAX_PRIORITY}", param="priority"
             )
-        if priority and not policy_reads_priority(self.scheduler_policy):
+        if priority and self.scheduler_policy not in PRIORITY_POLICIES:
             raise InvalidRequestError(
                 f"priority is {priority}, but the scheduler policy {self.scheduler_policy} would ignore it; leave it out, or "
                 "choose --scheduler-policy priority",
