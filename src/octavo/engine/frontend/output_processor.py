@@ -178,7 +178,8 @@ class OutputProcessor:
         token_ids = output.token_ids
         by_token = output.finish_reason == _STOP
         # A token that ends the choice is no text, unless the request wants to see what stopped it.
-        num_text = len(token_ids) - (by_token and not live.request.sampling.include_stop_str_in_output)
+        sampling = live.request.sampling
+        num_text = len(token_ids) - (by_token and not sampling.include_stop_str_in_output) if sampling.detokenize else 0
         text = ""
         news = CompletionOutput(output.choice, "", token_ids, finish_reason=output.finish_reason)
         for index in range(num_text):
@@ -189,7 +190,7 @@ class OutputProcessor:
                 break
         if emitter.stopped is None and output.finish_reason is not None:
             text += emitter.finish()
-            if by_token and output.stop_token_id in live.request.sampling.stop_token_ids:
+            if by_token and output.stop_token_id in sampling.stop_token_ids:
                 news.stop_reason = output.stop_token_id
             elif emitter.stopped is not None:  # what was held back completed a stop string
                 news.finish_reason, news.stop_reason = _STOP, emitter.stopped

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.logprobs import PositionLogprobs
+from octavo.sampling_params import RequestOutputKind
 
-
-class OutputKind(enum.Enum):
-    """What each delivery holds: everything so far, only what is new, or one delivery at the end."""
-
-    CUMULATIVE = "cumulative"
-    DELTA = "delta"
-    FINAL_ONLY = "final_only"
+OutputKind = RequestOutputKind
 
 
 @dataclass(slots=True)
