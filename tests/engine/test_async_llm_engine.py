@@ -30,6 +30,7 @@ from octavo.errors import (
     OverloadedError,
     RequestFailedError,
 )
+from octavo.request import RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.sequence import FinishReason
 
@@ -185,7 +186,7 @@ def test_abort_ends_the_stream_with_its_reason(model: Path) -> None:
 def test_a_request_that_waited_too_long_is_shed_and_one_with_a_timeout_keeps_its_text(model: Path) -> None:
     async def test() -> None:
         async with serving(model, max_num_seqs=1, queue_timeout=0.3) as engine:
-            timed = await engine.add_request("slow", LONG, timeout_s=1.0)
+            timed = await engine.add_request("slow", LONG, options=RequestOptions(timeout_s=1.0))
             with pytest.raises(OverloadedError) as caught:
                 async for _ in engine.generate("slow", LONG):
                     pass

@@ -10,16 +10,13 @@ from typing import Any
 from octavo.config.model import ModelConfig
 from octavo.engine.frontend.bad_words import bad_words_ids
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, MAX_TENANT_LENGTH, MAX_TIMEOUT_S, Request
+from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import policy_reads_priority
-from octavo.sequence import DEFAULT_TENANT
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
-
-_MAX_PRIORITY = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +55,12 @@ class InputProcessor:
         prompt: Prompt,
         sampling: SamplingParams,
         request_id: str,
+        options: RequestOptions = NO_OPTIONS,
         *,
         arrival_s: float,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
     ) -> Prepared:
         """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds."""
-        self._check_envelope(request_id, priority, cache_salt)
-        _check_tenant(tenant)
-        _check_timeout(timeout_s)
+        self._check_envelope(request_id, options)
         sampling = self._checked_sampling(sampling)
         text, token_ids = self._token_ids(prompt)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
@@ -86,28 +78,21 @@ class InputProcessor:
             max_tokens=max_tokens,
             stop_token_ids=sorted({*stop_token_ids, *sampling.stop_token_ids}),
             arrival_s=arrival_s,
-            cache_salt=cache_salt,
-            priority=priority,
-            tenant=tenant,
-            deadline_s=None if timeout_s is None else arrival_s + timeout_s,
+            cache_salt=options.cache_salt,
+            priority=options.priority,
+            tenant=options.tenant,
+            deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
         )
         return Prepared(request, text)
 
-    def _check_envelope(self, request_id: str, priority: int, cache_salt: str) -> None:
+    def _check_envelope(self, request_id: str, options: RequestOptions) -> None:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
             raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
-        if not isinstance(cache_salt, str) or len(cache_salt) > MAX_CACHE_SALT_LENGTH:
+        options.validate()
+        if options.priority and not policy_reads_priority(self.scheduler_policy):
             raise InvalidRequestError(
-                f"cache_salt must be a text of at most {MAX_CACHE_SALT_LENGTH} characters", param="cache_salt"
-            )
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_PRIORITY:
-            raise InvalidRequestError(
-                f"priority is {priority!r}; it must be an integer within +-{_MAX_PRIORITY}", param="priority"
-            )
-        if priority and not policy_reads_priority(self.scheduler_policy):
-            raise InvalidRequestError(
-                f"priority is {priority}, but the scheduler policy {self.scheduler_policy} would ignore it; leave it out, or "
-                "choose --scheduler-policy priority",
+                f"priority is {options.priority}, but the scheduler policy {self.scheduler_policy} would ignore it; "
+                "leave it out, or choose --scheduler-policy priority",
                 param="priority",
             )
 
@@ -176,17 +161,3 @@ class InputProcessor:
                 param="max_tokens",
             )
         return asked
-
-
-def _check_tenant(tenant: str) -> None:
-    if not isinstance(tenant, str) or not 0 < len(tenant) <= MAX_TENANT_LENGTH:
-        raise InvalidRequestError(f"the tenant must be a text of 1..{MAX_TENANT_LENGTH} characters", param="user")
-
-
-def _check_timeout(timeout_s: float | None) -> None:
-    if timeout_s is None:
-        return
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= MAX_TIMEOUT_S:
-        raise InvalidRequestError(
-            f"timeout is {timeout_s!r}; it must be a number of seconds above 0, at most {MAX_TIMEOUT_S:g}", param="timeout"
-        )

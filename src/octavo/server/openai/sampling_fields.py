@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from octavo.errors import InvalidRequestError
-from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S
+from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import policy_reads_priority
 from octavo.server.context import ServerContext
@@ -98,6 +98,13 @@ def sampling_params(
 def model_defaults(generation_config: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling defaults among the keys of generation_config.json."""
     return {name: generation_config[name] for name in DEFAULTED_FIELDS if generation_config.get(name) is not None}
+
+
+def request_options(fields: SamplingFields, tenant: str) -> RequestOptions:
+    """The rest of what the request says."""
+    return RequestOptions(
+        priority=fields.priority or 0, cache_salt=fields.cache_salt or "", tenant=tenant, timeout_s=fields.timeout
+    )
 
 
 def check_common(fields: SamplingFields, context: ServerContext) -> None:

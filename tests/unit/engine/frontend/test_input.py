@@ -11,6 +11,7 @@ from tests.unit.engine.rig import MODEL
 
 from octavo.engine.frontend.input import InputProcessor, Prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.request import RequestOptions
 from octavo.sampling_params import SamplingParams
 
 
@@ -19,7 +20,9 @@ def processor(**options: Any) -> InputProcessor:
 
 
 def prepare(prompt: Prompt, sampling: SamplingParams | None = None, **fields: Any) -> Any:
-    return processor().prepare(prompt, sampling or SamplingParams(), fields.pop("request_id", "r"), arrival_s=0.0, **fields)
+    return processor().prepare(
+        prompt, sampling or SamplingParams(), fields.pop("request_id", "r"), RequestOptions(**fields), arrival_s=0.0
+    )
 
 
 def test_text_and_ids_and_dicts_are_prompts() -> None:
@@ -128,5 +131,7 @@ def test_envelope_fields_are_checked(fields: dict[str, Any], param: str) -> None
 
 
 def test_priority_is_honoured_where_the_policy_reads_it() -> None:
-    prepared = processor(scheduler_policy="priority").prepare("hi", SamplingParams(), "r", arrival_s=0.0, priority=-5)
+    prepared = processor(scheduler_policy="priority").prepare(
+        "hi", SamplingParams(), "r", RequestOptions(priority=-5), arrival_s=0.0
+    )
     assert prepared.request.priority == -5
