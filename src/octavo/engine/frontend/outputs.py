@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 
 from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.logprobs import PositionLogprobs
-from octavo.sampling_params import RequestOutputKind
-
-OutputKind = RequestOutputKind
 
 
 @dataclass(slots=True)
