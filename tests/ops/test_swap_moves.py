@@ -28,7 +28,7 @@ def spec_of(dtype: str) -> KVCacheSpec:
 
 def space_of(backend: AnyBackend, where: str, folder: Path, num_bytes: int, slot_bytes: int) -> SwapSpace:
     space = SwapSpace(backend, slot_bytes, str(folder / "swap") if where == "file" else None, num_threads=2)
-    space.grow(num_bytes)
+    space.resize(num_bytes)
     return space
 
 
@@ -120,12 +120,12 @@ def test_memory_that_cannot_be_had_is_refused_and_the_space_stays() -> None:
     for num_bytes in (2**60, 2**70):
         space = SwapSpace(backend, size)
         with pytest.raises(ConfigError, match="cannot be allocated") as refused:
-            space.grow(num_bytes)
+            space.resize(num_bytes)
         assert refused.value.param == "swap_space" and space.num_bytes == 0
-    space.grow(2 * size)
+    space.resize(2 * size)
     assert space.out([(5, 1)]) == {}
     with pytest.raises(ConfigError, match="cannot be allocated"):
-        space.grow(2**60)
+        space.resize(2**60)
     assert space.num_bytes == 2 * size and space.into([(4, 1)]) == {}, "it is as it was"
 
 
@@ -156,16 +156,16 @@ def test_what_lies_in_a_space_that_grows_and_shrinks_is_equal_to_the_bit(device:
     space = space_of(resized, where, tmp_path, 4 * slot_bytes, slot_bytes)
     attend(resized, qkv, [0, 1], 0, 32)
     assert space.out([(1, 0)]) == {}
-    space.grow(5000 * slot_bytes)
+    space.resize(5000 * slot_bytes)
     assert space.out([(0, 4999), (1, 3)]) == {}
     assert space.shift([(4999, 1)]) == {}
-    space.shrink(2 * slot_bytes)
+    space.resize(2 * slot_bytes)
     attend(resized, qkv, [0, 1], 48, 32, position=0)
     assert space.into([(4, 1), (2, 0)]) == {}
     attend(plain, qkv, [7, 8], 0, 32)
     assert np.array_equal(attend(resized, qkv, [4, 2, 5], 32, 9), attend(plain, qkv, [7, 8, 9], 32, 9))
-    space.shrink(0)
-    space.grow(slot_bytes)
+    space.resize(0)
+    space.resize(slot_bytes)
     assert space.out([(4, 0)]) == {} and space.into([(9, 0)]) == {}
     assert np.array_equal(attend(resized, qkv, [9, 2, 5], 32, 9), attend(plain, qkv, [7, 8, 9], 32, 9))
 

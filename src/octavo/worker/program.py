@@ -40,13 +40,11 @@ class LoadedModel:
         Raises: ConfigError for memory that cannot be had, LoadError for a rotation whose angles cannot be computed.
         """
         cache, scheduler = config.cache, config.scheduler
-        assert cache.num_gpu_blocks_override is not None and scheduler.max_model_len is not None, (
-            "the configuration is not resolved"
-        )
+        assert scheduler.max_model_len is not None, "the configuration is not resolved"
         self._max_position = scheduler.max_model_len
         self._cache = KVCacheSpec(
             num_layers=self.config.num_layers,
-            num_blocks=cache.num_gpu_blocks_override,
+            num_blocks=cache.num_blocks,
             num_kv_heads=self.config.num_kv_heads,
             block_size=cache.block_size,
             head_dim=self.config.head_dim,

@@ -17,7 +17,7 @@ from octavo.worker.swap_file import HEADER_BYTES, SwapFile
 
 
 class SwapSpace:
-    """Slots for blocks of a KV cache; none until `grow` makes room.
+    """Slots for blocks of a KV cache; none until `resize` makes room.
 
     cache        whose blocks move
     slot_bytes   of one slot: as large as a block of the present cache; slot s begins at s * slot_bytes
@@ -31,16 +31,12 @@ class SwapSpace:
         self.num_bytes = 0
         self._store: MemoryStore | FileStore = MemoryStore() if path is None else FileStore(path, num_threads)
 
-    def grow(self, num_bytes: int) -> None:
-        """Room for num_bytes, more than before. It takes memory, or disk, only as slots are written.
+    def resize(self, num_bytes: int) -> None:
+        """Room for num_bytes; what lies within the old size and the new one stays. It takes memory, or disk, only as slots are
+        written.
 
-        Raises: ConfigError when it cannot be had; all is as it was then.
+        Raises: ConfigError when more than before cannot be had; all is as it was then.
         """
-        self._store.resize(num_bytes)
-        self.num_bytes = num_bytes
-
-    def shrink(self, num_bytes: int) -> None:
-        """Give back what lies beyond num_bytes."""
         self._store.resize(num_bytes)
         self.num_bytes = num_bytes
 

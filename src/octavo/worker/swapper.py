@@ -61,7 +61,7 @@ class Swapper:
         """Room for at least so many blocks of that size. Raises ConfigError when it cannot be had; all is as it was then."""
         num_bytes = num_slots * self._bytes_of(block_size)
         if num_bytes > self._space.num_bytes:
-            self._space.grow(num_bytes)
+            self._space.resize(num_bytes)
 
     def relay(self, relayout: Relayout) -> dict[int, str]:
         """The KV cache has the new layout, and there is room: move what is kept from slot to slot, give back what is too much.
@@ -72,7 +72,7 @@ class Swapper:
         num_bytes, lost = relayout.num_swap_blocks * self._space.slot_bytes, {}
         if num_bytes < self._space.num_bytes:
             lost = self._space.shift(relayout.swap_moves)
-            self._space.shrink(num_bytes)
+            self._space.resize(num_bytes)
         return lost
 
     def _bytes_of(self, block_size: int) -> int:

@@ -8,7 +8,7 @@ from octavo.config.engine import EngineConfig
 from octavo.ops.interface import Program
 from octavo.ops.registry import AnyBackend
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
-from octavo.worker.batch import Batch, Share
+from octavo.worker.batch import Batch, Segment
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import LoadedModel
@@ -24,8 +24,8 @@ class Worker:
     """
 
     def __init__(self, config: EngineConfig, loaded: LoadedModel) -> None:
-        scheduler, num_blocks = config.scheduler, config.cache.num_gpu_blocks_override
-        assert scheduler.max_model_len is not None and num_blocks is not None, "the configuration is not resolved"
+        scheduler, num_blocks = config.scheduler, config.cache.num_blocks
+        assert scheduler.max_model_len is not None, "the configuration is not resolved"
         max_logits = _max_logits(scheduler.max_num_seqs)
         self._loaded = loaded
         loaded.allocate(config, max_logits)
@@ -42,7 +42,7 @@ class Worker:
         block_bytes = kv_block_bytes(loaded.config, config.cache.block_size, config.cache.kv_cache_dtype)
         space = SwapSpace(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads or 1)
         self._swapper = Swapper(space, config.cache.block_size)
-        self._num_slots = num_slots = config.cache.num_swap_blocks_override or 0
+        self._num_slots = num_slots = config.cache.num_swap_blocks
         self._swapper.reserve(num_slots, config.cache.block_size)
         self.swap_block_s = self._swapper.measure(num_blocks, num_slots)
         """Seconds to move a block to the swap space and back; None without one."""
@@ -65,7 +65,7 @@ class Worker:
         for seq_id in plan.removed:
             self.batch.remove(seq_id)
         failed: dict[int, str] = {}
-        shares: list[Share] = []
+        shares: list[Segment] = []
         for scheduled in plan.sequences:
             try:
                 shares.append(self._share(scheduled))
@@ -102,7 +102,7 @@ class Worker:
         is_new, self._num_slots = num_slots > 0 and not self._num_slots, num_slots
         return RelayoutResult(lost_slots, self._swapper.measure(relayout.num_blocks, num_slots) if is_new else None)
 
-    def _share(self, scheduled: ScheduledSequence) -> Share:
+    def _share(self, scheduled: ScheduledSequence) -> Segment:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""
         state = self.batch.update(scheduled)
         first, end = scheduled.num_computed, scheduled.num_computed + scheduled.num_new
@@ -110,7 +110,7 @@ class Worker:
         if state.sampling.prompt_logprobs is not None:
             # The logits of a position speak of the next one, so the last prompt position has none of them to give.
             prompt_rows = max(0, min(end, state.num_prompt - 1) - first)
-        return Share(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
+        return Segment(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
 
 
 def _max_logits(max_num_seqs: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 
@@ -33,6 +35,10 @@ _KV_KINDS = {
     "bfloat16": _native.KvKind.bf16,
     "int8": _native.KvKind.i8,
 }
+# The native core takes the arrays of these records in the order of the fields.
+_INPUT_FIELDS = attrgetter(*(field.name for field in fields(StepInputs)))
+_ROW_FIELDS = attrgetter(*(field.name for field in fields(SampleRows)))
+_RESULT_FIELDS = attrgetter(*(field.name for field in fields(SampleResult)))
 
 
 class CpuBackend:
@@ -124,49 +130,12 @@ class CpuBackend:
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
         result = self._result_of(len(rows.logit_row), max([0, *rows.top_logprobs.tolist()]))
-        self._sampler.sample(
-            logits,
-            rows.logit_row,
-            rows.temperature,
-            rows.top_k,
-            rows.top_p,
-            rows.min_p,
-            rows.repetition,
-            rows.presence,
-            rows.frequency,
-            rows.seed,
-            rows.choice,
-            rows.position,
-            rows.history,
-            rows.history_start,
-            rows.num_prompt,
-            rows.bias_ids,
-            rows.bias_values,
-            rows.bias_start,
-            rows.top_logprobs,
-            result.token_ids,
-            result.is_finite,
-            result.logprob,
-            result.rank,
-            result.top_ids,
-            result.top_values,
-        )
+        self._sampler.sample(logits, *_ROW_FIELDS(rows), *_RESULT_FIELDS(result))
         return result
 
     def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
         result = self._result_of(len(rows), top)
-        self._sampler.given(
-            logits,
-            rows,
-            token_ids,
-            top,
-            result.token_ids,
-            result.is_finite,
-            result.logprob,
-            result.rank,
-            result.top_ids,
-            result.top_values,
-        )
+        self._sampler.given(logits, rows, token_ids, top, *_RESULT_FIELDS(result))
         return result
 
     def read_logits(self, logits: F32) -> F32:
@@ -203,17 +172,7 @@ def _empty_result(count: int, top: int) -> SampleResult:
 
 
 def _step_arrays(cache: _native.KvCache, max_position: int, inputs: StepInputs) -> _native.StepArrays:
-    return _native.step_arrays(
-        cache,
-        max_position,
-        inputs.token_ids,
-        inputs.positions,
-        inputs.slot_mapping,
-        inputs.query_start,
-        inputs.first_position,
-        inputs.block_tables,
-        inputs.logit_rows,
-    )
+    return _native.step_arrays(cache, max_position, *_INPUT_FIELDS(inputs))
 
 
 class TapeProgram:
