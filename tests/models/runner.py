@@ -13,7 +13,7 @@ from octavo.ops.interface import F32, KVCacheSpec
 from octavo.ops.registry import make_backend
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, ScheduledSequence
-from octavo.worker.batch import Batch, Share
+from octavo.worker.batch import Batch, Segment
 
 BLOCK_SIZE = 16
 
@@ -89,6 +89,6 @@ class Runner:
                 tokens[seq_id].append(int(token))
         return tokens
 
-    def _share(self, seq_id: int, first: int, num_new: int) -> Share:
+    def _share(self, seq_id: int, first: int, num_new: int) -> Segment:
         state = self._batch.update(ScheduledSequence(seq_id, 0, 1, [], True))
-        return Share(state, first, num_new, True, 0)
+        return Segment(state, first, num_new, True, 0)
