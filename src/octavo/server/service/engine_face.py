@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
-from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.outputs import OutputKind, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
 from octavo.request import RequestOptions
@@ -43,9 +43,11 @@ class Engine(Protocol):
         prompt: list[int],
         sampling_params: SamplingParams,
         request_id: str,
-        options: RequestOptions = ...,
+        options: RequestOptions,
+        *,
+        output_kind: OutputKind,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Deliver deltas. Closing the generator aborts the request."""
+        """Deliver what output_kind says. Closing the generator aborts the request."""
         ...
 
     async def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:
