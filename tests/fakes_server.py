@@ -20,13 +20,14 @@ from octavo.config.model import ModelConfig, RopeConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.logprobs import PositionLogprobs
-from octavo.engine.frontend.outputs import CompletionOutput, OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import MemoryReport, memory_report
+from octavo.kvcache.report import MemoryReport
+from octavo.kvcache.survey import memory_report
 from octavo.request import NO_OPTIONS, Request, RequestOptions
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.emitter import TextEmitter
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
@@ -112,7 +113,7 @@ class FakeEngine:
         request_id: str,
         options: RequestOptions = NO_OPTIONS,
         *,
-        output_kind: OutputKind = OutputKind.DELTA,
+        output_kind: RequestOutputKind = RequestOutputKind.DELTA,
     ) -> AsyncGenerator[RequestOutput, None]:
         self.requests.append((prompt, sampling_params, options.priority, options.cache_salt))
         self.tenants.append(options.tenant)
@@ -129,7 +130,7 @@ class FakeEngine:
             whole: RequestOutput | None = None
             async for output in self._deliver(request):
                 finished = output.finished
-                if output_kind is OutputKind.DELTA:
+                if output_kind is RequestOutputKind.DELTA:
                     yield output
                 elif whole is None:
                     whole = output

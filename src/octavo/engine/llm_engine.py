@@ -15,14 +15,14 @@ from octavo.engine.core.build import BuiltCore, build_core
 from octavo.engine.frontend.input import InputProcessor, Prompt
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.served_model import Report, load_served_model, locate_model
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
 from octavo.ops.interface import Program
 from octavo.request import NO_OPTIONS, RequestOptions
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -81,9 +81,9 @@ class LLMEngine:
         options: RequestOptions = NO_OPTIONS,
         *,
         priority: int | None = None,
-        output_kind: OutputKind = OutputKind.CUMULATIVE,
+        output_kind: RequestOutputKind | None = None,
     ) -> None:
-        """Queue one request; priority is, as in vLLM, short for that of the options.
+        """Queue one request; priority and output_kind are short for those of the options and of params.
 
         Raises InvalidRequestError or ContextLengthError naming the field.
         """
@@ -92,7 +92,7 @@ class LLMEngine:
         if priority is not None:
             options = replace(options, priority=priority)
         prepared = self._input.prepare(prompt, params, request_id, options, arrival_s=time.monotonic())
-        self._outputs.add(prepared.request, prepared.prompt, output_kind)
+        self._outputs.add(prepared.request, prepared.prompt, output_kind or params.output_kind)
         self._core.add_request(prepared.request)
 
     def step(self) -> list[RequestOutput]:

@@ -20,7 +20,7 @@ from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
@@ -42,7 +42,7 @@ from octavo.errors import EngineDeadError, OctavoError, OverloadedError
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
 from octavo.request import NO_OPTIONS, RequestOptions, new_request_id
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sequence import FinishReason
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
@@ -151,11 +151,11 @@ class AsyncLLMEngine:
         options: RequestOptions = NO_OPTIONS,
         *,
         priority: int | None = None,
-        output_kind: OutputKind = OutputKind.DELTA,
+        output_kind: RequestOutputKind | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Run one request and yield its deliveries. Closing or cancelling the iterator aborts it and frees all it holds.
 
-        priority: as in vLLM, short for that of the options.
+        priority, output_kind: short for those of the options and of sampling_params.
 
         Raises InvalidRequestError, OverloadedError or EngineDeadError before the first delivery, RequestFailedError or
         EngineDeadError after it.
@@ -177,7 +177,7 @@ class AsyncLLMEngine:
         options: RequestOptions = NO_OPTIONS,
         *,
         priority: int | None = None,
-        output_kind: OutputKind = OutputKind.DELTA,
+        output_kind: RequestOutputKind | None = None,
     ) -> RequestStream:
         """Queue one request; the stream must be read to its end or closed. Raises as the first step of `generate` does."""
         arrival_s = time.monotonic()
@@ -195,8 +195,9 @@ class AsyncLLMEngine:
             prepared = prepare()
         # Others may have come meanwhile, and only now the length is known.
         self._admit(options.tenant, len(prepared.request.prompt_token_ids), time.monotonic())
-        self._outputs.add(prepared.request, prepared.prompt, output_kind)
-        stream = RequestStream(request_id, output_kind, self._drop)
+        kind = output_kind or sampling_params.output_kind
+        self._outputs.add(prepared.request, prepared.prompt, kind)
+        stream = RequestStream(request_id, kind, self._drop)
         self._streams[request_id] = stream
         self._empty.clear()
         try:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from octavo.config.model import ModelConfig
+from octavo.config.scheduler import PRIORITY_POLICIES
+from octavo.engine.frontend.bad_words import bad_words_ids
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.policies.registry import policy_reads_priority
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
@@ -90,7 +89,7 @@ class InputProcessor:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
             raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
         options.validate()
-        if options.priority and not policy_reads_priority(self.scheduler_policy):
+        if options.priority and self.scheduler_policy not in PRIORITY_POLICIES:
             raise InvalidRequestError(
                 f"priority is {options.priority}, but the scheduler policy {self.scheduler_policy} would ignore it; "
                 "leave it out, or choose --scheduler-policy priority",
@@ -98,19 +97,16 @@ class InputProcessor:
             )
 
     def _checked_sampling(self, sampling: SamplingParams) -> SamplingParams:
-        """A private copy, with types and bounds checked: SamplingParams made in Python may hold anything."""
-        try:
-            plain = msgspec.to_builtins(sampling)
-            if isinstance(plain.get("stop"), str):
-                plain["stop"] = [plain["stop"]]  # vLLM and OpenAI take a single string, too
-            checked = msgspec.convert(plain, SamplingParams)
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            message = str(error)
-            field = message.partition("$.")[2].partition("`")[0].partition("[")[0] or None
-            raise InvalidRequestError(f"sampling parameters: {message}", param=field) from None
+        """A private copy, checked against the vocabulary, with bad_words as token ids."""
+        if not isinstance(sampling, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling parameters must be a SamplingParams, not {type(sampling).__name__}", param="sampling_params"
+            )
+        checked = sampling.clone()
         checked.validate(self._vocab_size)
         if checked.top_k >= self._vocab_size:
-            checked.top_k = 0  # both keep every token; huge values do not fit the wire
+            checked.top_k = 0  # both keep every token; huge values do not fit the worker's arrays
+        checked.bad_words_ids = bad_words_ids(checked.bad_words, self._tokenizer)
         return checked
 
     def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
@@ -123,6 +119,7 @@ class InputProcessor:
             token_ids = self._tokenizer.encode(content)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
+            self._check_vocabulary(token_ids)
             return content, token_ids
         if isinstance(content, (bytes, Mapping)) or not isinstance(content, Sequence):
             raise InvalidRequestError(
@@ -133,15 +130,18 @@ class InputProcessor:
             raise InvalidRequestError("the prompt is empty; give at least one token id", param="prompt")
         if not set(map(type, token_ids)) <= {int}:
             raise InvalidRequestError("a prompt of token ids must hold integers only", param="prompt")
+        self._check_vocabulary(token_ids)
+        return None, token_ids
+
+    def _check_vocabulary(self, token_ids: list[int]) -> None:
+        """Ids that were given, and those of a text: a tokenizer may know added tokens that the model has no row for."""
         lowest, highest = min(token_ids), max(token_ids)
         if lowest < 0 or highest >= self._vocab_size:
-            bad = lowest if lowest < 0 else highest
             raise InvalidRequestError(
-                f"the prompt holds token id {bad}; the vocabulary has ids 0..{self._vocab_size - 1}",
+                f"the prompt holds token id {lowest if lowest < 0 else highest}; the model has ids 0 to {self._vocab_size - 1}",
                 param="prompt",
                 code="token_out_of_range",
             )
-        return None, token_ids
 
     def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
         """The completion's limit: as asked, or all that is left of the context. Refuses what cannot fit."""

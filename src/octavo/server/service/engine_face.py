@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
 from octavo.request import RequestOptions
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -45,7 +45,7 @@ class Engine(Protocol):
         request_id: str,
         options: RequestOptions,
         *,
-        output_kind: OutputKind,
+        output_kind: RequestOutputKind,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Deliver what output_kind says. Closing the generator aborts the request."""
         ...

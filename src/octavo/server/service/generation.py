@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.errors import EngineDeadError, RequestFailedError
 from octavo.request import RequestOptions
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.usage import Usage
 
@@ -47,7 +47,7 @@ class Generation:
         return self.params[0].n
 
     async def run(
-        self, engine: Engine, output_kind: OutputKind = OutputKind.DELTA
+        self, engine: Engine, output_kind: RequestOutputKind = RequestOutputKind.DELTA
     ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """Yield (prompt index, output) as they come and count them into usage. Closing it aborts what still runs.
 
@@ -70,12 +70,12 @@ class Generation:
     async def collect(self, engine: Engine) -> list[RequestOutput]:
         """Run to the end: one result per prompt, with all its choices in order."""
         results: dict[int, RequestOutput] = {}
-        async with aclosing(self.run(engine, OutputKind.FINAL_ONLY)) as outputs:
+        async with aclosing(self.run(engine, RequestOutputKind.FINAL_ONLY)) as outputs:
             async for index, output in outputs:
                 results[index] = output
         return [results[index] for index in range(len(self.prompts))]
 
-    def _start(self, engine: Engine, index: int, output_kind: OutputKind) -> AsyncGenerator[RequestOutput, None]:
+    def _start(self, engine: Engine, index: int, output_kind: RequestOutputKind) -> AsyncGenerator[RequestOutput, None]:
         request_id = self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{index}"
         return engine.generate(
             self.prompts[index].token_ids, self.params[index], request_id, self.options, output_kind=output_kind

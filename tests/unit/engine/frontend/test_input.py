@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,17 @@ def test_bad_prompts_are_refused(prompt: Any) -> None:
     assert caught.value.param == "prompt" and caught.value.status == 400
 
 
+def test_a_text_with_a_token_beyond_the_models_vocabulary_is_refused() -> None:
+    known = replace(MODEL, vocab_size=ids("b")[0] + 1)
+    small = InputProcessor(byte_tokenizer(), known, 128)
+    prompts: list[Prompt] = ["abc", {"prompt": "abc"}, ids("abc"), {"prompt_token_ids": ids("abc")}]
+    for prompt in prompts:
+        with pytest.raises(InvalidRequestError, match=f"holds token id {ids('c')[0]}; the model has ids 0 to") as caught:
+            small.prepare(prompt, SamplingParams(), "r", arrival_s=0.0)
+        assert (caught.value.param, caught.value.code) == ("prompt", "token_out_of_range")
+    assert small.prepare("ab", SamplingParams(), "r", arrival_s=0.0).request.prompt_token_ids == ids("ab")
+
+
 def test_open_values_are_resolved() -> None:
     request = prepare("hello", SamplingParams(max_tokens=None, stop_token_ids=[7])).request
     assert (request.max_tokens, request.seed, request.stop_token_ids) == (128 - 5, 42, [7, EOS])
@@ -73,7 +85,7 @@ def test_min_tokens_beyond_the_context_is_refused() -> None:
         ("temperature", "hot"),
         ("temperature", float("nan")),
         ("top_k", 1.5),
-        ("n", None),
+        ("n", 0),
         ("stop", [1]),
         ("stop_token_ids", [VOCAB_SIZE]),
         ("logit_bias", {VOCAB_SIZE: 1.0}),
