@@ -25,7 +25,7 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("request",),
     ("sequence", "step"),
-    ("sampling_params", "registry", "log"),
+    ("sampling_params", "registry", "log", "streams"),
     ("errors",),
 )
 # scheduler/ and kvcache/ share step.py with the worker, never the worker itself.

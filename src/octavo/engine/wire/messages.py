@@ -128,7 +128,7 @@ class StepOutputs(msgspec.Struct, tag="step"):
 
     stats: left out while steps follow closely and nothing but the counters has changed.
     estimates_s: for each of `started`, the seconds it was then expected to take.
-    An idle core sends one without outputs every second: the heartbeat.
+    An idle core sends one without outputs every second.
     """
 
     outputs: list[TokenOutput]
@@ -137,6 +137,10 @@ class StepOutputs(msgspec.Struct, tag="step"):
     started_s: float
     at_s: float
     estimates_s: list[float] = []
+
+
+class Beat(msgspec.Struct, tag="beat"):
+    """The core is in a step that takes long, and computes."""
 
 
 class CoreReady(msgspec.Struct, tag="ready"):
@@ -177,4 +181,4 @@ class CallFailed(msgspec.Struct, tag="call_failed"):
 
 
 Answer = Reconfigured | MemoryRead | CallFailed
-FromCore = StepOutputs | CoreReady | CoreFailed | Answer
+FromCore = StepOutputs | Beat | CoreReady | CoreFailed | Answer
