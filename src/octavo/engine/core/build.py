@@ -16,6 +16,7 @@ from octavo.engine.core.engine_core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import Checkpoint, open_checkpoint
 from octavo.loader.dummy import DummyTensors
+from octavo.loader.identity import FileIdentity
 from octavo.loader.parameters import parameter_shapes
 from octavo.ops.interface import Program
 from octavo.scheduler.estimator import Estimator
@@ -30,6 +31,7 @@ from octavo.worker.worker import Worker
 class BuiltCore:
     """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start.
 
+    files     the files of the model, as they were opened
     program   tells what the worker runs now, for profiling; None with a worker that has no program
     """
 
@@ -37,6 +39,7 @@ class BuiltCore:
     resolved: Resolved
     weights_version: bytes
     description: list[str]
+    files: tuple[FileIdentity, ...] = ()
     program: Callable[[], Program] | None = None
 
 
@@ -56,7 +59,7 @@ def build_core(
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
     description = resolved.describe(worker.backend.describe())
-    return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
+    return BuiltCore(core, resolved, checkpoint.weights_version, description, checkpoint.files, lambda: worker.program)
 
 
 def assemble_core(
@@ -69,13 +72,12 @@ def assemble_core(
 ) -> EngineCore:
     """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
-    assert cache.num_gpu_blocks_override is not None
     kv_cache = KVCacheManager(
-        cache.num_gpu_blocks_override,
+        cache.num_blocks,
         cache.block_size,
         cache.enable_prefix_caching,
         weights_version.hex(),
-        cache.num_swap_blocks_override or 0,
+        cache.num_swap_blocks,
     )
     estimator, preemption = Estimator(), Preemption(measured_block_s=swap_block_s)
     scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator, preemption)

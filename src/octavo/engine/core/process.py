@@ -158,7 +158,7 @@ def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:
         gc.freeze()
         loop = CoreLoop(built.core, channel, start.parent_pid)
         signal.signal(signal.SIGTERM, lambda _number, _frame: loop.stop())
-        channel.send(CoreReady(built.resolved.config, built.weights_version, built.description))
+        channel.send(CoreReady(built.resolved.config, built.weights_version, built.description, built.files))
         pulse = Pulse(channel)
         loop.run()
     except OctavoError as error:

@@ -26,11 +26,15 @@ from octavo.engine.wire.messages import (
     ToCore,
 )
 from octavo.errors import ConfigError, EngineDeadError, LoadError, OctavoError, RequestFailedError
+from octavo.loader.identity import FileIdentity, changed_file
 from octavo.log import get_logger
 
 SILENT_CHECKS = 2
 """Checks in a row, a second apart, that must find the core silent: if this process itself was stopped for long, its first check
 comes before the messages that arrived meanwhile are read."""
+
+FILES_CHECK_S = 5.0
+"""Between two looks whether changed files of the model are the old ones again."""
 
 _logger = get_logger(__name__)
 
@@ -43,7 +47,14 @@ class CoreState(enum.Enum):
 
 
 class ModelChangedError(EngineDeadError):
-    """The files of the model are not those that the server started with."""
+    """The files of the model are not those that the engine was started with."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the files of the model on disk have changed since the server was started; put the old ones back, or start the "
+            "server anew to serve the new ones",
+            code="model_changed",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +96,7 @@ class Supervisor:
         self._stepped_s = self._heard_s
         """When the last step ended."""
         self._weights_version = b""
+        self._files: tuple[FileIdentity, ...] = ()
         self._cause = ""
         """Why there is no core, for everybody: it names no file and no place in the program."""
         self._calls = CoreCalls(self.send)
@@ -112,7 +124,7 @@ class Supervisor:
             ready = (await self._launch(config))[1]
         except (OSError, RuntimeError) as error:
             raise EngineDeadError(f"the engine core cannot be started: {error}") from None
-        self._weights_version = ready.weights_version
+        self._weights_version, self._files = ready.weights_version, ready.files
         return ready
 
     def watch(
@@ -185,10 +197,7 @@ class Supervisor:
         try:
             ready = await child.ready(self._patience.start_s)
             if self._weights_version not in (b"", ready.weights_version):
-                raise ModelChangedError(
-                    "the files of the model on disk have changed since the server was started; "
-                    "put the old ones back, or start the server anew to serve the new ones"
-                )
+                raise ModelChangedError
         except BaseException:  # also when cancelled: the process must not be left behind
             self._child = None
             child.close()
@@ -216,12 +225,23 @@ class Supervisor:
             # The exponent is bounded: 2 ** 1100 is no float.
             await asyncio.sleep(min(patience.max_backoff_s, patience.backoff_s * 2 ** min(num_crashes - 1, 30)))
             try:
+                await self._old_files()
                 return (await self._launch(self.config))[0]
             except Exception as error:
                 num_crashes += 1
                 self._cause = f": it cannot be restarted, {_public_cause(error)}"
                 is_known = isinstance(error, OctavoError | OSError)
                 _logger.error("the engine core could not be restarted: %s", error, exc_info=None if is_known else error)
+
+    async def _old_files(self) -> None:
+        """Wait until the files of the model are those that clients know by this name. A cheap look before a long load."""
+        reported = ""
+        while (changed := await asyncio.to_thread(changed_file, self._files)) is not None:
+            self._cause = f": it cannot be restarted, {_public_cause(ModelChangedError())}"
+            if changed != reported:
+                _logger.error("the engine core is not restarted: %s; %s", changed, ModelChangedError().message)
+                reported = changed
+            await asyncio.sleep(min(FILES_CHECK_S, self._patience.max_backoff_s))
 
     def _lose(self, child: CoreChild, cause: str) -> None:
         self.state = CoreState.RESTARTING

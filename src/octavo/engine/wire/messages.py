@@ -9,6 +9,7 @@ import msgspec
 from octavo.config.changes import Changes, Value
 from octavo.config.engine import EngineConfig
 from octavo.kvcache.report import MemoryReport
+from octavo.loader.identity import FileIdentity
 from octavo.request import Request
 from octavo.step import TokenLogprobs
 
@@ -144,11 +145,15 @@ class Beat(msgspec.Struct, tag="beat"):
 
 
 class CoreReady(msgspec.Struct, tag="ready"):
-    """The core serves. config is resolved: a restarted core is given it, so that budgets never change under way."""
+    """The core serves. config is resolved: a restarted core is given it, so that budgets never change under way.
+
+    files: of the model, as they were opened.
+    """
 
     config: EngineConfig
     weights_version: bytes
     description: list[str]
+    files: tuple[FileIdentity, ...]
 
 
 class CoreFailed(msgspec.Struct, tag="failed"):
