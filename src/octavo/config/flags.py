@@ -174,7 +174,6 @@ class FlagOption(click.Option):
             help=_help_text(flag),
         )
 
-
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         value = super().resolve_envvar_value(ctx)
         return None if value is not None and _SERVICE_ADDRESS.match(value) else value
