@@ -58,7 +58,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
     )
     _add_routes(app)
     install_handlers(app)
-    _add_middleware(app, config, api_keys, inflight)
+    _add_middleware(app, config, api_keys, inflight, engine.check_health)
     return app
 
 
@@ -91,10 +91,12 @@ def _body_schema(body: type[Body]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
-def _add_middleware(app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight) -> None:
+def _add_middleware(
+    app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight, check_health: Callable[[], Awaitable[None]]
+) -> None:
     """Added last means run first: id, log, key, drain, size."""
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
-    app.add_middleware(DrainMiddleware, inflight=inflight)
+    app.add_middleware(DrainMiddleware, inflight=inflight, check_health=check_health)
     app.add_middleware(AuthMiddleware, api_keys=api_keys, admin_api_key=config.admin_api_key)
     if not config.disable_log_requests:
         app.add_middleware(AccessLogMiddleware)
