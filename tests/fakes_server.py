@@ -23,7 +23,8 @@ from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import MemoryReport, memory_report
+from octavo.kvcache.report import MemoryReport
+from octavo.kvcache.survey import memory_report
 from octavo.request import NO_OPTIONS, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate

@@ -9,7 +9,7 @@ import numpy as np
 
 from octavo.ops.interface import F32, I32, Backend, SampleResult, SampleRows
 from octavo.step import PromptLogprobs, SampledToken, TokenLogprobs
-from octavo.worker.batch import Batch, SequenceState, Share
+from octavo.worker.batch import Batch, ResidentSequence, Segment
 
 _NO_IDS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0, np.float32)
@@ -21,12 +21,12 @@ class Sampler:
     def __init__(self, backend: Backend, batch: Batch) -> None:
         self._backend = backend
         self._batch = batch
-        self._last_states: list[SequenceState] = []
+        self._last_states: list[ResidentSequence] = []
         self._last_rows: SampleRows
         """Settings of _last_states."""
 
     def sample(
-        self, logits: F32, states: list[SequenceState], logit_rows: list[int], failed: dict[int, str]
+        self, logits: F32, states: list[ResidentSequence], logit_rows: list[int], failed: dict[int, str]
     ) -> list[SampledToken]:
         """Choose a token for each sequence and add it to the batch's own history.
 
@@ -48,7 +48,7 @@ class Sampler:
             return sampled
         return self._settle(logits, states, logit_rows, result, failed)
 
-    def prompt_logprobs(self, logits: F32, share: Share, first_logit_row: int) -> PromptLogprobs:
+    def prompt_logprobs(self, logits: F32, share: Segment, first_logit_row: int) -> PromptLogprobs:
         """Logprobs of the share's prompt tokens: that of position p comes from the logits of position p - 1.
 
         Those logits stand at rows first_logit_row, first_logit_row + 1, ... Raises: ValueError if they are not finite.
@@ -65,7 +65,7 @@ class Sampler:
     def _settle(
         self,
         logits: F32,
-        states: list[SequenceState],
+        states: list[ResidentSequence],
         logit_rows: list[int],
         result: SampleResult,
         failed: dict[int, str],
@@ -84,7 +84,7 @@ class Sampler:
             sampled.append(SampledToken(state.seq_id, token_id, logprobs))
         return sampled
 
-    def _rows(self, states: list[SequenceState], logit_rows: Sequence[int]) -> SampleRows:
+    def _rows(self, states: list[ResidentSequence], logit_rows: Sequence[int]) -> SampleRows:
         """Settings of states, with the history and biases of those that have any.
 
         What no token changes is gathered only when other sequences are sampled than the last time.
@@ -105,7 +105,7 @@ class Sampler:
             rows.bias_values = np.concatenate([values for _, values in biases])
         return rows
 
-    def _settings_of(self, states: Sequence[SequenceState]) -> SampleRows:
+    def _settings_of(self, states: Sequence[ResidentSequence]) -> SampleRows:
         """What of SampleRows stays the same from token to token; no history and no biases."""
         settings = self._batch.settings
         rows = np.array([state.row for state in states], np.int64)
@@ -132,7 +132,7 @@ class Sampler:
         )
 
 
-def _bias(state: SequenceState, history: I32) -> tuple[I32, F32]:
+def _bias(state: ResidentSequence, history: I32) -> tuple[I32, F32]:
     """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet or must not come here."""
     bias = state.sampling.logit_bias or {}
     masked = [*_bad_word_ends(state.sampling.bad_words_ids, history[state.num_prompt :])]

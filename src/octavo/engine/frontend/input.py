@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.config.model import ModelConfig
+from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.engine.frontend.bad_words import bad_words_ids
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.policies.registry import policy_reads_priority
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
@@ -89,7 +89,7 @@ class InputProcessor:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
             raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
         options.validate()
-        if options.priority and not policy_reads_priority(self.scheduler_policy):
+        if options.priority and self.scheduler_policy not in PRIORITY_POLICIES:
             raise InvalidRequestError(
                 f"priority is {options.priority}, but the scheduler policy {self.scheduler_policy} would ignore it; "
                 "leave it out, or choose --scheduler-policy priority",

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.errors import InvalidRequestError
 from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
-from octavo.scheduler.policies.registry import policy_reads_priority
 from octavo.server.context import ServerContext
 from octavo.server.openai.body import INT32_MAX, Body
 
@@ -117,7 +117,7 @@ def check_common(fields: SamplingFields, context: ServerContext) -> None:
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream: true", param="stream_options")
     policy = context.scheduler_policy
-    if fields.priority and not policy_reads_priority(policy):
+    if fields.priority and policy not in PRIORITY_POLICIES:
         raise InvalidRequestError(
             f"priority is {fields.priority}, but this server schedules {policy} and would ignore it; "
             "leave it out or start the server with --scheduler-policy priority",
