@@ -7,8 +7,9 @@ import uuid
 import msgspec
 
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
 
+DEFAULT_TENANT = "default"
+"""Of requests that say nothing of whose they are."""
 MAX_REQUEST_ID_LENGTH = 256
 MAX_CACHE_SALT_LENGTH = 256
 MAX_TENANT_LENGTH = 256

@@ -20,8 +20,8 @@ from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
 from octavo.ops.interface import Program
+from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 

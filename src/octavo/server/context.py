@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from octavo.config.server import ServerConfig
 from octavo.errors import NotFoundError
-from octavo.sequence import DEFAULT_TENANT
+from octavo.request import DEFAULT_TENANT
 from octavo.server.body_budget import BodyBudget
 from octavo.server.engine_face import Engine
 from octavo.server.inflight import Inflight

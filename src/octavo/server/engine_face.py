@@ -10,8 +10,8 @@ from octavo.config.model import ModelConfig
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
+from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 

@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from tests.fakes import make_sequence
 
 from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager
-from octavo.sampling_params import SamplingParams
 from octavo.scheduler.admission import AdmissionRule
 from octavo.scheduler.estimator import Estimator
 from octavo.sequence import Sequence
@@ -26,7 +26,7 @@ class Request:
 
 
 def sequence(seq_id: int, max_tokens: int, num_prompt: int = 0) -> Sequence:
-    return Sequence(seq_id, "r", [0] * num_prompt, SamplingParams(), 0, max_tokens, frozenset(), 0.0)
+    return make_sequence(seq_id, [0] * num_prompt, max_tokens)
 
 
 @pytest.mark.parametrize("admission", ["optimistic", "guaranteed"])

@@ -41,9 +41,9 @@ from octavo.engine.wire.messages import (
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
-from octavo.request import new_request_id
+from octavo.request import DEFAULT_TENANT, new_request_id
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT, FinishReason
+from octavo.sequence import FinishReason
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 

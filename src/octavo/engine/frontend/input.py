@@ -11,10 +11,16 @@ import msgspec
 
 from octavo.config.model import ModelConfig
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, MAX_TENANT_LENGTH, MAX_TIMEOUT_S, Request
+from octavo.request import (
+    DEFAULT_TENANT,
+    MAX_CACHE_SALT_LENGTH,
+    MAX_REQUEST_ID_LENGTH,
+    MAX_TENANT_LENGTH,
+    MAX_TIMEOUT_S,
+    Request,
+)
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import policy_reads_priority
-from octavo.sequence import DEFAULT_TENANT
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]

@@ -24,4 +24,4 @@ class Priority:
         self.lanes = OneLane()
 
     def key(self, sequence: Sequence) -> tuple[float, ...]:
-        return (sequence.priority,)
+        return (sequence.request.priority,)
