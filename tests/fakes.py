@@ -90,6 +90,8 @@ def make_sequence(
     choice: int = 0,
     fork_of: int | None = None,
     adapter_id: str = "",
+    output_token_ids: Iterable[int] = (),
+    expected_s: float = 0.0,
     **fields: Any,
 ) -> Sequence:
     """A sequence of a request of its own; fields of the request as keywords."""
@@ -102,7 +104,7 @@ def make_sequence(
         **fields,
     }
     request = Request(prompt_token_ids=list(prompt), max_tokens=max_tokens, **values)
-    return Sequence(seq_id, request, choice, fork_of, adapter_id)
+    return Sequence(seq_id, request, choice, fork_of, adapter_id, list(output_token_ids), expected_s=expected_s)
 
 
 class FakeWorker:

@@ -44,9 +44,9 @@ def test_the_total_is_the_sum_over_all_running(admission: str, seed: int) -> Non
                     growth.enter(request, 0, step)
                 continue
             twin.output_token_ids.append(0)
-            if len(twin.output_token_ids) == twin.max_tokens:
+            if len(twin.output_token_ids) == twin.request.max_tokens:
                 running.remove((request, twin))
-                growth.end(request, twin.max_tokens)
+                growth.end(request, twin.request.max_tokens)
                 estimator.observe_end(twin)
         if rng.random() < 0.3:
             max_tokens, num_prompt = rng.randint(2, 60), rng.randint(1, 50)
