@@ -31,7 +31,7 @@ class ResidentSequence:
 
     masked_ids    ids masked while there are fewer than min_tokens outputs, int32
     has_history   penalties are on, so that the sampler needs the token ids
-    has_bias      logit_bias or min_tokens are set, so that the sampler may have to add to its logits
+    has_bias      logit_bias, bad_words or min_tokens are set, so that the sampler may have to add to its logits
     """
 
     seq_id: int
@@ -259,7 +259,7 @@ class Batch:
             new.sampling,
             masked_ids=np.array(masked, np.int32),
             has_history=has_history,
-            has_bias=bool(new.sampling.logit_bias) or new.sampling.min_tokens > 0,
+            has_bias=bool(new.sampling.logit_bias or new.sampling.bad_words_ids) or new.sampling.min_tokens > 0,
             num_tokens=token_ids.size,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import isfinite
 
 import numpy as np
@@ -100,7 +100,7 @@ class Sampler:
                 [self._batch.history(state) if state.has_history else _NO_IDS for state in states]
             )
         if any(state.has_bias for state in states):
-            biases = [_bias(state) for state in states]
+            biases = [_bias(state, self._batch.history(state)) for state in states]
             rows.bias_ids, rows.bias_start = _concatenate([ids for ids, _ in biases])
             rows.bias_values = np.concatenate([values for _, values in biases])
         return rows
@@ -132,18 +132,23 @@ class Sampler:
         )
 
 
-def _bias(state: ResidentSequence) -> tuple[I32, F32]:
-    """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet."""
+def _bias(state: ResidentSequence, history: I32) -> tuple[I32, F32]:
+    """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet or must not come here."""
     bias = state.sampling.logit_bias or {}
-    masked = state.num_tokens - state.num_prompt < state.sampling.min_tokens
-    if not bias and not masked:
-        return _NO_IDS, _NO_VALUES
-    ids = np.fromiter(bias.keys(), np.int32, len(bias))
-    values = np.fromiter(bias.values(), np.float32, len(bias))
-    if masked:
-        ids = np.concatenate([ids, state.masked_ids])
-        values = np.concatenate([values, np.full(state.masked_ids.size, -np.inf, np.float32)])
+    masked = [*_bad_word_ends(state.sampling.bad_words_ids, history[state.num_prompt :])]
+    if state.num_tokens - state.num_prompt < state.sampling.min_tokens:
+        masked += state.masked_ids.tolist()
+    ids = np.array([*bias, *masked], np.int32)
+    values = np.array([*bias.values(), *[-np.inf] * len(masked)], np.float32)
     return ids, values
+
+
+def _bad_word_ends(bad_words_ids: Sequence[Sequence[int]], output: I32) -> Iterator[int]:
+    """Last tokens of the words whose other tokens stand at the end of the output. Source: vLLM, v1/sample/ops/bad_words.py."""
+    for ids in bad_words_ids:
+        before = len(ids) - 1
+        if before <= output.size and output[output.size - before :].tolist() == list(ids[:-1]):
+            yield ids[-1]
 
 
 def _concatenate(pieces: Sequence[I32]) -> tuple[I32, np.ndarray[tuple[int], np.dtype[np.int64]]]:

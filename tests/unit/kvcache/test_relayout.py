@@ -7,7 +7,7 @@ from tests.unit.kvcache.test_manager import PROMPT, compute, sequence_of
 
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.relayout import Relaid, RelayoutBuilder
-from octavo.kvcache.report import memory_report
+from octavo.kvcache.survey import memory_report
 from octavo.sequence import Sequence
 
 

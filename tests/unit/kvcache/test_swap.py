@@ -6,7 +6,8 @@ import pytest
 from tests.fakes import make_sequence
 
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import KeptBlocks, memory_report
+from octavo.kvcache.report import KeptBlocks
+from octavo.kvcache.survey import memory_report
 from octavo.kvcache.swap import SlotMoves, SwapSpace
 from octavo.sequence import Sequence
 

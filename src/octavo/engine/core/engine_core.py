@@ -19,7 +19,8 @@ from octavo.engine.tuning.observe import Gauges, Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import MemoryReport, memory_report
+from octavo.kvcache.report import MemoryReport
+from octavo.kvcache.survey import memory_report
 from octavo.log import get_logger
 from octavo.request import Request
 from octavo.scheduler.policies.registry import policy_for
@@ -249,8 +250,7 @@ class EngineCore:
 
     @property
     def _block_bytes(self) -> int:
-        cache = self.config.cache
-        return round((cache.kv_cache_memory or 0.0) * GIB) // self._kv_cache.num_blocks
+        return round((self.config.cache.kv_cache_memory or 0.0) * GIB) // self._kv_cache.num_blocks
 
     def check_integrity(self) -> None:
         """Assert that every block and every sequence is accounted for."""

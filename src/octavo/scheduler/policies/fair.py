@@ -112,7 +112,6 @@ class Fair:
     Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024 (VTC, algorithm 2, theorem 4.4).
     """
 
-    reads_priority = False
     reads_estimate = False
     preempts = False
 

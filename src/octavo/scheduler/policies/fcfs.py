@@ -16,7 +16,6 @@ class FirstComeFirstServed:
     worst case.
     """
 
-    reads_priority = False
     reads_estimate = False
     preempts = False
 

@@ -47,8 +47,6 @@ class Policy(Protocol):
     """
 
     lanes: Lanes
-    reads_priority: bool
-    """Whether the priority of a request changes anything. If not, requests that bring one are refused."""
     reads_estimate: bool
     """Whether sequence.expected_s must be set before its key is asked for."""
     preempts: bool

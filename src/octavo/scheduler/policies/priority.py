@@ -16,7 +16,6 @@ class Priority:
     arrival on a running one is safe from higher priorities, too.
     """
 
-    reads_priority = True
     reads_estimate = False
     preempts = True
 

@@ -18,7 +18,6 @@ class ShortestJobFirst:
     The estimate of a waiting sequence is made when it starts to wait; of a running one it shrinks with its progress.
     """
 
-    reads_priority = False
     reads_estimate = True
     preempts = False
 
