@@ -16,11 +16,12 @@ from witness import ThreadClock, Witness
 from workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
 
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError
 from octavo.models.blocks import PreNormDecoder
 from octavo.ops.interface import Ops, Tensor
+from octavo.sampling_params import RequestOutputKind
 
 MAX_MODEL_LEN = 1600
 AMPLE_BLOCKS = 1200
@@ -193,7 +194,7 @@ def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
     while waiting or engine.has_unfinished_requests():
         for index in waiting[:2]:
             job, priority = jobs[index], len(waiting)
-            engine.add_request(str(index), job.prompt, job.params, priority=priority, output_kind=OutputKind.FINAL_ONLY)
+            engine.add_request(str(index), job.prompt, job.params, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY)
         del waiting[:2]
         outputs.update({output.request_id: output for output in engine.step()})
         before = engine.stats().num_swapped_blocks
@@ -261,7 +262,7 @@ def test_the_block_size_does_not_change_a_byte(
 def test_streamed_deltas_join_to_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
     engine = make_engine(smollm2_gguf)
     heard: Counter[int] = Counter()
-    outputs = serve_all(engine, jobs, OutputKind.DELTA, heard)
+    outputs = serve_all(engine, jobs, RequestOutputKind.DELTA, heard)
     assert_equal(outputs, alone, "streamed")
     engine.shutdown()
     for index, output in enumerate(outputs):
@@ -292,7 +293,7 @@ def test_reconfiguring_while_requests_run_does_not_change_a_byte(
         engine.shutdown()
     engine = make_engine(smollm2_gguf, **options)
     for index, job in enumerate(jobs):
-        engine.add_request(str(index), job.prompt, job.params, output_kind=OutputKind.FINAL_ONLY)
+        engine.add_request(str(index), job.prompt, job.params, output_kind=RequestOutputKind.FINAL_ONLY)
     changes, reports, outputs = list(CHANGES), [], {}
     while engine.has_unfinished_requests():
         if changes and engine.stats().num_steps >= 3 * (len(CHANGES) - len(changes) + 1):

@@ -31,7 +31,7 @@ class Witness:
         scheduler.schedule = watched  # type: ignore[method-assign]
 
     def chunks(self) -> list[tuple[int, list[int]]]:
-        """(tokens of the prompt, tokens of each share that first computed a part of it) of every sequence that computed its own.
+        """(tokens of a prompt, tokens of each share that first computed a part of it), for every prompt that was computed.
 
         Left out are sequences with prompt_logprobs, whose prompts are always cut.
         """

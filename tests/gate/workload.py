@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 BLOCK_SIZE = 16
 # Prompt lengths around multiples of the block size, of the attention's tiles and splits, and one long prompt.
@@ -79,7 +79,10 @@ def _logprob_bytes(token_id: int, rank: int, values: list[float], top_ids: list[
 
 
 def serve_all(
-    engine: LLMEngine, jobs: list[GateRequest], kind: OutputKind = OutputKind.FINAL_ONLY, heard: Counter[int] | None = None
+    engine: LLMEngine,
+    jobs: list[GateRequest],
+    kind: RequestOutputKind = RequestOutputKind.FINAL_ONLY,
+    heard: Counter[int] | None = None,
 ) -> list[RequestOutput]:
     """All requests at once, as one load; deltas are joined. heard: counts the deliveries of each."""
     for index, job in enumerate(jobs):

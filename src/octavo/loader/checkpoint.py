@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -16,12 +16,14 @@ from octavo.loader.gguf import GgufFile, open_gguf
 from octavo.loader.gguf_config import read_gguf_config
 from octavo.loader.gguf_names import name_tensors
 from octavo.loader.hf_config import read_hf_config
-from octavo.loader.mapped_file import MappedFile
+from octavo.loader.identity import FileIdentity, identify
 from octavo.loader.parameters import check_parameters, parameter_shapes
 from octavo.loader.safetensors import SafetensorsFile, open_folder
 from octavo.loader.stored import StoredTensor
 
 log = logging.getLogger(__name__)
+
+SETTINGS_NAMES = ("config.json", "generation_config.json", "model.safetensors.index.json")
 
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -36,6 +38,7 @@ class Checkpoint:
     path                 the .gguf file (first shard) or the folder
     tensors              Hugging Face parameter name -> StoredTensor; every parameter the architecture needs, in its right shape
     weights_version      sha256 over names, sizes, change times and headers of the weight files: changes when a file is replaced
+    files                every file that was read, so that a later change can be noticed (identity.changed_file)
     generation_defaults  sampling settings the checkpoint recommends, under the names of SamplingParams
     gguf                 the first GGUF file, whose metadata holds tokenizer and chat template; None for a folder
     """
@@ -44,6 +47,7 @@ class Checkpoint:
     config: ModelConfig
     tensors: Mapping[str, StoredTensor]
     weights_version: bytes
+    files: tuple[FileIdentity, ...]
     generation_defaults: dict[str, float | int]
     gguf: GgufFile | None
 
@@ -56,16 +60,18 @@ def open_checkpoint(path: Path, load_format: str = "auto") -> Checkpoint:
     kind, path = _resolve_format(path, load_format)
     if kind == "gguf":
         return _open_gguf(path)
+    settings = _identify_settings(path)
     config, defaults = read_hf_config(path)
     if kind == "dummy":
         version = hashlib.sha256(b"dummy" + (path / "config.json").read_bytes()).digest()
-        return Checkpoint(path, config, DummyTensors(config), version, defaults, None)
+        return Checkpoint(path, config, DummyTensors(config), version, settings, defaults, None)
     files = open_folder(path)
     tensors = _named_tensors(files, config, path)
     check_parameters(config, tensors, str(path))
     config = replace(config, dtype=_DTYPES[tensors["model.embed_tokens.weight"].format])
-    version = _weights_version(_parts(dict.fromkeys(files.values())), config)
-    return Checkpoint(path, config, tensors, version, defaults, None)
+    weights = list(dict.fromkeys(files.values()))
+    opened = (*settings, *(file.mapped.identity for file in weights))
+    return Checkpoint(path, config, tensors, _weights_version(weights, config), opened, defaults, None)
 
 
 def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, dict[str, float | int]]:
@@ -83,7 +89,12 @@ def _open_gguf(path: Path) -> Checkpoint:
     tensors = name_tensors(files, config)
     check_parameters(config, tensors, str(path))
     needed = {name: tensors[name] for name in parameter_shapes(config)}
-    return Checkpoint(path, config, needed, _weights_version(_parts(files), config), defaults, files[0])
+    opened = tuple(file.mapped.identity for file in files)
+    return Checkpoint(path, config, needed, _weights_version(files, config), opened, defaults, files[0])
+
+
+def _identify_settings(folder: Path) -> tuple[FileIdentity, ...]:
+    return tuple(identify(folder / name) for name in SETTINGS_NAMES if (folder / name).is_file())
 
 
 def _named_tensors(files: dict[str, SafetensorsFile], config: ModelConfig, folder: Path) -> dict[str, StoredTensor]:
@@ -103,16 +114,14 @@ def _named_tensors(files: dict[str, SafetensorsFile], config: ModelConfig, folde
     return tensors
 
 
-def _parts(files: Iterable[GgufFile] | Iterable[SafetensorsFile]) -> list[tuple[MappedFile, int]]:
-    return [(file.mapped, file.header_bytes) for file in files]
-
-
-def _weights_version(parts: list[tuple[MappedFile, int]], config: ModelConfig) -> bytes:
+def _weights_version(files: Sequence[GgufFile] | Sequence[SafetensorsFile], config: ModelConfig) -> bytes:
     """Identity of the weights, 32 bytes: cheap, yet another one whenever a file was written again."""
     digest = hashlib.sha256(repr(config).encode())
-    for mapped, header_bytes in parts:
-        digest.update(f"\0{mapped.path.name}\0{mapped.size_bytes}\0{mapped.mtime_ns}\0".encode())
-        digest.update(mapped.buffer[:header_bytes])
+    for file in files:
+        identity = file.mapped.identity
+        digest.update(f"\0{file.path.name}\0{identity.size_bytes}\0{identity.mtime_ns}\0".encode())
+        digest.update(identity.digest)
+        digest.update(file.header_sha256)
     return digest.digest()
 
 

@@ -22,5 +22,5 @@ class Priority:
     def __init__(self) -> None:
         self.lanes = OneLane()
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
         return (sequence.priority,)

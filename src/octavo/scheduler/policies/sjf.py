@@ -25,6 +25,6 @@ class ShortestJobFirst:
         self.lanes = OneLane()
         self._estimator = estimator
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
         is_running = sequence.state is SequenceState.RUNNING
         return (self._estimator.remaining_s(sequence) if is_running else sequence.expected_s,)

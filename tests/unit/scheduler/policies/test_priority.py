@@ -52,11 +52,11 @@ def test_equal_priorities_never_preempt_each_other() -> None:
     rig = Rig(max_num_seqs=1, policy=make_policy("priority"))
     rig.add(endless(1, 5), endless(2, 5))
     rig.finish()
-    assert rig.scheduler.stats().num_preemptions == 0
+    assert rig.scheduler.num_preemptions == 0
 
 
 def test_only_this_policy_reads_priorities() -> None:
     low, high = endless(1, 5), endless(2, 5)
     high.priority = -1
     policies = {name: make_policy(name) for name in POLICIES.names}
-    assert {name for name, policy in policies.items() if policy.place(low) != policy.place(high)} == PRIORITY_POLICIES
+    assert {name for name, policy in policies.items() if policy.key(low) != policy.key(high)} == PRIORITY_POLICIES
