@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from witness import ThreadClock, Witness
-from workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
+from tests.gate.witness import ThreadClock, Witness
+from tests.gate.workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
 
 from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.outputs import RequestOutput

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import ISAS, cpu, float_tensor, reference, relative_error, run
+from tests.ops.harness import ISAS, cpu, float_tensor, reference, relative_error, run
 
 from octavo.ops.interface import F32, FLOAT_TOLERANCE, I32, AttentionSpec, Backend, KVCacheSpec, Ops, StepInputs, Tensor
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from harness import FunctionModel, cpu, float_tensor, step
+from tests.ops.harness import FunctionModel, cpu, float_tensor, step
 
 from octavo.ops.interface import F32, AttentionSpec, Backend, KVCacheSpec, Ops, StepInputs, Tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import ISAS, block_tensor, cpu, float_tensor, relative_error, rows_op, run, step
+from tests.ops.harness import ISAS, block_tensor, cpu, float_tensor, relative_error, rows_op, run, step
 
 from octavo.errors import LoadError
 from octavo.loader.stored import StoredTensor

@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from harness import ISAS, MAX_POSITION, ROPE, FunctionModel, cpu, float_tensor, reference, relative_error, rows_op, run, step
+from tests.ops.harness import (
+    ISAS,
+    MAX_POSITION,
+    ROPE,
+    FunctionModel,
+    cpu,
+    float_tensor,
+    reference,
+    relative_error,
+    rows_op,
+    run,
+    step,
+)
 
 from octavo.config.model import RopeConfig
 from octavo.ops.interface import F32, FLOAT_TOLERANCE, Backend, Ops, Tensor

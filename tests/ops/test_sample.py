@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import ISAS, cpu, reference
+from tests.ops.harness import ISAS, cpu, reference
 
 from octavo.ops.interface import F32, SampleResult, SampleRows
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import BLOCK_SIZE, KV, cpu, float_tensor, reference, run
+from tests.ops.harness import BLOCK_SIZE, KV, cpu, float_tensor, reference, run
 
 from octavo.errors import ConfigError
 from octavo.ops.cpu.backend import CpuBackend

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from tests import gguf_to_folder, tiny_models
 from transformers.models.gemma3 import modeling_gemma3
-
-import gguf_to_folder
-import tiny_models
 
 HERE = Path(__file__).parent
 PROMPT_LENGTHS = (5, 6, 8, 11, 15, 16, 17, 23, 31, 32, 33, 48, 64, 65, 100, 127, 200, 333, 512, 1000)
