@@ -80,7 +80,8 @@ def build(config: dict[str, Any]) -> Any:
 
 def full_logits(model: Any, ids: list[int]) -> np.ndarray:
     """Logits of every position, float32 [len(ids), vocab]."""
-    return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    logits: np.ndarray = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    return logits
 
 
 def make_real(name: str, path: Path) -> None:
@@ -124,7 +125,7 @@ def versions() -> dict[str, str]:
 
 def save(name: str, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     (HERE / f"{name}.json").write_text(json.dumps(facts, indent=None, separators=(",", ":")) + "\n")
-    np.savez_compressed(HERE / f"{name}.npz", **arrays)
+    np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def taught(token_s: float = 0.001, attended_s: float = 0.0) -> StepTimeModel:
 
 def endless(seq_id: int, length: int, **fields: object) -> Sequence:
     prompt = [seq_id * 100 + position for position in range(length)]
-    return make_sequence(seq_id, prompt, 20, stop_token_ids=frozenset(), **fields)
+    return make_sequence(seq_id, prompt, 20, stop_token_ids=[], **fields)
 
 
 def test_auto_takes_the_cheaper_and_learns_from_moves() -> None:
@@ -95,10 +95,10 @@ def test_a_preempted_sequence_keeps_its_place() -> None:
     rig = Rig(num_blocks=6, block_size=8, num_swap_blocks=6)
     one, two, three = endless(1, 22), endless(2, 14), endless(3, 4)
     rig.add(one, two)
-    while two.state is not SequenceState.PREEMPTED:
+    while not two.num_preemptions:
         rig.step()
     rig.add(three)
-    while two.state is not SequenceState.RUNNING:
+    while two.state is SequenceState.PREEMPTED:
         assert three.state is SequenceState.WAITING
         rig.step()
     rig.finish()
