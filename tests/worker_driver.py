@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tiny_models
+from tests import tiny_models
+
 from octavo.config.backend import BackendConfig
 from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig

@@ -102,7 +102,8 @@ def run(backend: AnyBackend, function: Callable[[AnyOps], Any], inputs: StepInpu
     total = len(inputs.token_ids)
     model = FunctionModel(lambda ops: ops.select_rows(function(ops)))
     program = backend.compile(model, max_tokens=total, max_logits=total, max_seqs=64, max_position=MAX_POSITION, eager=eager)
-    return backend.read_logits(program.run(inputs)).copy()
+    result: F32 = backend.read_logits(program.run(inputs)).copy()
+    return result
 
 
 def rows_op(backend: AnyBackend, x: F32, op: Callable[[AnyOps, Any], Any], eager: bool = False) -> F32:
@@ -110,6 +111,16 @@ def rows_op(backend: AnyBackend, x: F32, op: Callable[[AnyOps, Any], Any], eager
     table = backend.parameters.load_linear([float_tensor(x)], [None])
     inputs = step([1] * len(x), tables=np.zeros((len(x), 1), np.int32))
     return run(backend, lambda ops: op(ops, ops.embedding(table)), inputs, eager)
+
+
+def embedded(table: Any) -> Callable[[AnyOps], Any]:
+    """The step's tokens, looked up in this table."""
+    return lambda ops: ops.embedding(table)
+
+
+def times(weight: Any) -> Callable[[AnyOps, Any], Any]:
+    """The op that multiplies with this weight."""
+    return lambda ops, x: ops.linear(x, weight)
 
 
 def relative_error(value: F32, exact: F32) -> float:

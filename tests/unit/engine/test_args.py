@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_an_unknown_option_names_the_nearest_known_one() -> None:
 @pytest.mark.parametrize(
     ("option", "value"), [("block_size", 4), ("device", "gpu"), ("max_num_seqs", "3"), ("enforce_eager", 1)]
 )
-def test_values_out_of_bounds_are_refused_by_name(option: str, value: object) -> None:
+def test_values_out_of_bounds_are_refused_by_name(option: str, value: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         EngineArgs(**{option: value}).create_engine_config()
     assert caught.value.param == option and option.replace("_", "-") in caught.value.message
