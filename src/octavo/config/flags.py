@@ -7,6 +7,7 @@ OCTAVO_MAX_NUM_SEQS and one row of docs/configuration.md, which `python -m octav
 from __future__ import annotations
 
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,6 +44,10 @@ OTHER_VARIABLES = {
     DEBUG_VARIABLE: "1 shows a traceback where a user's mistake would be one line.",
     "OCTAVO_CACHE": "Folder for downloaded models. Default: ~/.cache/octavo.",
 }
+
+# Kubernetes (and Docker's links) put the addresses of a Service named octavo, or octavo-*, into the environment of every pod.
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+_SERVICE_VARIABLE = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
 
 SectionT = TypeVar("SectionT")
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -188,6 +193,10 @@ class FlagOption(click.Option):
             help=_help_text(flag),
         )
 
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        value = super().resolve_envvar_value(ctx)
+        return None if value is not None and _SERVICE_ADDRESS.match(value) else value
+
 
 def _help_text(flag: Flag) -> str:
     """Help with range and default; the default is named only where the text does not do it already."""
@@ -229,14 +238,27 @@ def all_flags() -> list[Flag]:
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
-    """One warning per OCTAVO_ variable that nothing reads, with the near one: a typo there would otherwise pass in silence."""
+    """One warning per OCTAVO_ variable that nothing reads, with the near one: a typo there would otherwise pass in silence.
+
+    What Kubernetes sets for a Service is expected to be there; only a variable that has a flag's name gets a line.
+    """
     known = [flag.env for flag in all_flags()] + list(OTHER_VARIABLES)
     warnings = []
-    for name in sorted(os.environ if environ is None else environ):
-        if name.startswith(ENV_PREFIX) and name not in known:
+    environ = os.environ if environ is None else environ
+    for name in sorted(environ):
+        if name in known and _SERVICE_ADDRESS.match(environ[name]):
+            warnings.append(
+                f"environment variable {name} is the address of a Kubernetes Service and has no effect; set "
+                "enableServiceLinks: false in the pod, or give the option"
+            )
+        elif name.startswith(ENV_PREFIX) and name not in known and not _is_of_service(name, environ[name]):
             hint = did_you_mean(name, known)
             warnings.append(f"environment variable {name} is not known and has no effect{hint}")
     return warnings
+
+
+def _is_of_service(name: str, value: str) -> bool:
+    return _SERVICE_VARIABLE.fullmatch(name) is not None or _SERVICE_ADDRESS.match(value) is not None
 
 
 def environment() -> Mapping[str, str]:

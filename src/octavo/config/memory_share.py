@@ -10,7 +10,8 @@ from octavo.errors import ConfigError
 def share_for_cache(share: float | None, machine: Machine, weight_bytes: int, notices: list[str]) -> int | None:
     """Bytes for the KV cache: the share of the process's memory but for the weights, and no more than is free now.
 
-    None without a share. Raises ConfigError where the weights alone take the share.
+    The weights are loaded already, so machine.available_bytes is what they left. None without a share.
+    Raises ConfigError where the weights alone take the share.
     """
     if share is None:
         return None
@@ -22,7 +23,7 @@ def share_for_cache(share: float | None, machine: Machine, weight_bytes: int, no
             f"{weight_bytes / GIB:.2f} GiB; give more than {least:g}, or leave it out",
             param="gpu_memory_utilization",
         )
-    free = max(0, machine.available_bytes - weight_bytes)
+    free = machine.available_bytes
     if wanted > free:
         notices.append(
             f"--gpu-memory-utilization {share:g} would give the KV cache {wanted / GIB:.2f} GiB, but {free / GIB:.2f} GiB are "

@@ -25,13 +25,13 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 
 | vLLM | here |
 |---|---|
-| `LLM.generate`, `LLM.chat`, `LLM.get_tokenizer`, `LLM.get_default_sampling_params` | the same; `priority=` works, `lora_request=` must be `None` |
+| `LLM.generate`, `LLM.chat`, `LLM.get_default_sampling_params` | the same; `lora_request=` must be `None` |
 | `LLM.embed`, `encode`, `classify`, `score` | not there: models generate text |
 | `LLM.beam_search` | not there: use `n` and `temperature` |
 | `SamplingParams` | the same, checked when it is made; limits: `n` 64, 16 stop strings, `logprobs` 20 |
 | `TextPrompt`, `TokensPrompt`, `RequestOutput`, `CompletionOutput`, `RequestOutputKind` | the same |
 | logprobs of a position | a mapping of token id to `Logprob(logprob, rank, decoded_token)`, the chosen token first |
-| `llm.get_tokenizer()` | an object with the usual methods of a transformers tokenizer: `encode`, `decode`, `apply_chat_template`, ... |
+| `LLM.get_tokenizer` | an object with the usual methods of a transformers tokenizer |
 | `AsyncLLMEngine.from_engine_args(args)` | the same, but it must be awaited |
 | errors of a request | `InvalidRequestError`, which is a `ValueError` |
 | values of `logit_bias` beyond -100 and 100 | refused, as OpenAI does; vLLM cuts them |

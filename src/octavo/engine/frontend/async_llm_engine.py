@@ -14,7 +14,6 @@ from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
 from octavo.engine.args import AsyncEngineArgs, EngineArgs
-from octavo.engine.frontend.calls import CoreCalls
 from octavo.engine.frontend.child import CORE_COMMAND
 from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
 from octavo.engine.frontend.ledger import Ledger
@@ -30,7 +29,6 @@ from octavo.engine.frontend.supervisor import Patience, Supervisor
 from octavo.engine.wire.messages import (
     AbortChoices,
     AddRequest,
-    Answer,
     CoreReady,
     MemoryRead,
     ReadMemory,
@@ -109,8 +107,7 @@ class AsyncLLMEngine:
         self._empty = asyncio.Event()
         self._empty.set()
         self._log_task: asyncio.Task[None] | None = None
-        self._calls = CoreCalls(supervisor.send)
-        supervisor.watch(ready.config, self._on_step, self._on_lost, self._on_answer)
+        supervisor.watch(ready.config, self._on_step, self._on_lost, self._on_reconfigured)
 
     @classmethod
     async def start(
@@ -253,13 +250,13 @@ class AsyncLLMEngine:
         No request ends and no byte of an answer changes. Raises ConfigError naming the setting that cannot be.
         """
         changes = Changes.of(settings)
-        answer = await self._calls.ask(lambda call_id: Reconfigure(call_id, changes))
+        answer = await self._supervisor.ask(lambda call_id: Reconfigure(call_id, changes))
         assert isinstance(answer, Reconfigured)
         return answer.report
 
     async def memory_stats(self) -> MemoryReport:
         """The KV cache in full, as it is between two steps."""
-        answer = await self._calls.ask(ReadMemory)
+        answer = await self._supervisor.ask(ReadMemory)
         assert isinstance(answer, MemoryRead)
         return answer.report
 
@@ -288,7 +285,7 @@ class AsyncLLMEngine:
         """Raise EngineDeadError or OverloadedError when a new request cannot be taken now."""
         if self._closed is not None:
             raise EngineDeadError(self._closed)
-        self._supervisor.check(heartbeat=False)
+        self._supervisor.check()
         check_queue(self.ledger, self.resolved_config.scheduler, tenant, num_prompt_tokens, now_s)
 
     def _abort(self, request_ids: list[str]) -> list[RequestOutput]:
@@ -332,12 +329,10 @@ class AsyncLLMEngine:
             if stream is not None:
                 self._deliver(stream, output)
 
-    def _on_answer(self, answer: Answer) -> None:
-        if isinstance(answer, Reconfigured):
-            # A restarted core gets what was in force when the last one was lost.
-            self.resolved_config = self._supervisor.config = answer.report.config
-            self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
-        self._calls.answered(answer)
+    def _on_reconfigured(self, answer: Reconfigured) -> None:
+        # A restarted core gets what was in force when the last one was lost.
+        self.resolved_config = self._supervisor.config = answer.report.config
+        self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
 
     def _on_lost(self, cause: str) -> None:
         self.ledger.core_lost()
@@ -345,7 +340,6 @@ class AsyncLLMEngine:
 
     def _end_all(self, cause: str) -> None:
         """The core is gone, and with it every request: each stream ends with an error, exactly once."""
-        self._calls.fail_all(cause)
         self._outputs.fail_all(f"the engine core {cause}", time.monotonic())
         for stream in list(self._streams.values()):
             stream.fail(EngineDeadError(f"the engine core {cause} while the request ran; send it again"))

@@ -64,7 +64,7 @@ def _template_source(given: str | None) -> str | None:
     if given is None or "{" in given or "\n" in given:
         return given
     try:
-        return Path(given).expanduser().read_text(encoding="utf-8")
+        return Path(os.path.expanduser(given)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"--chat-template {given}: neither Jinja source nor a readable file ({error})", param="chat_template"
