@@ -108,3 +108,12 @@ class LoadError(OctavoError):
 
     code = "load_error"
     exit_code = 2
+
+
+def not_enough_memory(error: MemoryError) -> str:
+    """A MemoryError in words, with the ways out."""
+    detail = f" ({error})" if str(error) else ""
+    return (
+        f"not enough memory{detail}: end other programs, raise the limit (ulimit -v, the container's), lower "
+        "--kv-cache-memory, or take a smaller model"
+    )
