@@ -14,7 +14,7 @@ import numpy as np
 from octavo import _native
 from octavo.config.machine import read_machine
 from octavo.config.model import RopeConfig
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows, StoredTensor
 from octavo.ops.interface import F32, Backend, KVCacheSpec, Ops, Program, StepInputs, Tensor
 from octavo.ops.registry import make_backend
 
@@ -43,7 +43,7 @@ def make_cpu(isa: str, threads: int, cache: KVCacheSpec, max_position: int) -> B
 
 def float_tensor(values: F32) -> StoredTensor:
     """values [rows, columns] as a stored float32 tensor."""
-    return StoredTensor("values", values.shape, "f32", values.view(np.uint8), None, "memory: values")
+    return StoredRows("values", values.shape, "f32", values.view(np.uint8), None, "memory: values")
 
 
 def compile_program(backend: Backend, function: Callable[[Ops], Tensor], max_tokens: int, max_seqs: int) -> Program:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from octavo.config.model import ModelConfig
-from octavo.models.blocks import MLP, Attention, load_embedding, load_head
-from octavo.models.parameters import ParameterSource
-from octavo.ops.interface import Ops, RopeTable, Tensor
+from octavo.models.blocks import MLP, Attention, load_embedding, load_head, load_norm
+from octavo.models.source import ParameterSource
+from octavo.ops.interface import Ops, RopeTable, Tensor, Vector
 
 NORM_OFFSET = 1.0
 """Norm weights are stored less 1."""
@@ -15,13 +15,15 @@ class Gemma3Layer:
     """One layer: both sublayers are normalised before and after, and then added to the residual stream."""
 
     def __init__(self, config: ModelConfig, source: ParameterSource, layer: int, rope: RopeTable) -> None:
-        prefix, hidden = f"model.layers.{layer}", config.hidden_size
-        self._attention_norm = source.vector(f"{prefix}.input_layernorm", hidden, NORM_OFFSET)
+        def norm(name: str, gguf: str) -> Vector:
+            return load_norm(source, f"model.layers.{layer}.{name}", f"blk.{layer}.{gguf}", config.hidden_size, NORM_OFFSET)
+
+        self._attention_norm = norm("input_layernorm", "attn_norm")
         self._attention = Attention(config, source, layer, rope, qk_norm=True, norm_offset=NORM_OFFSET)
-        self._post_attention_norm = source.vector(f"{prefix}.post_attention_layernorm", hidden, NORM_OFFSET)
-        self._mlp_norm = source.vector(f"{prefix}.pre_feedforward_layernorm", hidden, NORM_OFFSET)
+        self._post_attention_norm = norm("post_attention_layernorm", "post_attention_norm")
+        self._mlp_norm = norm("pre_feedforward_layernorm", "ffn_norm")
         self._mlp = MLP(config, source, layer)
-        self._post_mlp_norm = source.vector(f"{prefix}.post_feedforward_layernorm", hidden, NORM_OFFSET)
+        self._post_mlp_norm = norm("post_feedforward_layernorm", "post_ffw_norm")
         self._norm_eps = config.norm_eps
 
     def forward(self, ops: Ops, x: Tensor) -> Tensor:
@@ -36,15 +38,15 @@ class Gemma3ForCausalLM:
     """Scaled embeddings, normalised heads, layers that alternate between a sliding window (local_rope) and the whole context
     (rope), soft caps on scores and logits where the configuration has them."""
 
-    def __init__(self, config: ModelConfig, source: ParameterSource, max_model_len: int) -> None:
-        full = source.rope(config.rope, max_model_len)
-        local = source.rope(config.local_rope or config.rope, max_model_len)
+    def __init__(self, config: ModelConfig, source: ParameterSource) -> None:
+        full = source.rope(config.rope)
+        local = source.rope(config.local_rope or config.rope)
         self._embedding = load_embedding(config, source)
         self._layers = [
             Gemma3Layer(config, source, layer, local if kind == "sliding" else full)
             for layer, kind in enumerate(config.layer_kinds or ("full",) * config.num_layers)
         ]
-        self._norm = source.vector("model.norm", config.hidden_size, NORM_OFFSET)
+        self._norm = load_norm(source, "model.norm", "output_norm", config.hidden_size, NORM_OFFSET)
         self._head = load_head(config, source)
         self._embedding_scale = config.embedding_scale
         self._norm_eps = config.norm_eps

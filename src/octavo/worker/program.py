@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.models.parameters import ParameterSource
 from octavo.models.registry import load_model
+from octavo.models.source import LoadedParameters
 from octavo.ops.interface import Backend, KVCacheSpec, Model, Program
 from octavo.ops.registry import make_backend
 from octavo.step import Relayout
@@ -74,8 +74,7 @@ def load_program(config: EngineConfig, checkpoint: Checkpoint, num_blocks: int, 
         quantization=config.loading.quantization,
         group_size=config.loading.quantization_group_size,
     )
-    source = ParameterSource(checkpoint.tensors, backend.parameters, str(checkpoint.path))
-    model = load_model(model_config, source, scheduler.max_model_len)
+    model = load_model(model_config, LoadedParameters(checkpoint.tensors, backend.parameters, scheduler.max_model_len))
     cache = KVCacheSpec(
         num_layers=model_config.num_layers,
         num_blocks=num_blocks,

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from checkpoints import open_checkpoint
 from octavo.errors import ConfigError, LoadError
-from octavo.loader.checkpoint import open_checkpoint, open_config
+from octavo.loader.checkpoint import open_config
 from octavo.loader.formats import unpack
 
 WriteGguf = Callable[..., Path]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from octavo import _native
 from octavo.config.model import RopeConfig
+from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 from octavo.ops.cpu.parameters import CpuParameters
 from octavo.ops.interface import AttentionSpec
@@ -18,8 +19,14 @@ class CpuOps:
         self._program = program
         self._parameters = parameters
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
-        return self._parameters.load_linear(parts, biases)
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> _native.Linear:
+        return self._parameters.load_linear(parts, biases, role, cut)
 
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> _native.Vector:
         return self._parameters.load_vector(tensor, offset)

@@ -8,7 +8,8 @@ import numpy as np
 
 from octavo import _native
 from octavo.config.model import RopeConfig
-from octavo.loader.stored import StoredTensor, check_finite
+from octavo.loader.parameter import Axis, Role
+from octavo.loader.stored import StoredTensor
 from octavo.ops.cpu.packing import Packer
 from octavo.ops.rope_table import rope_table
 
@@ -26,13 +27,19 @@ class CpuParameters:
         self.weight_bytes = 0
         self.max_position = 0
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
-        weight = self._packer.pack(parts, biases)
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> _native.Linear:
+        weight = self._packer.pack(parts, biases, role, cut)
         self.weight_bytes += weight.bytes
         return weight
 
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> _native.Vector:
-        check_finite(tensor)
+        tensor.check_finite()
         return _native.make_vector(np.ascontiguousarray(tensor.to_float32() + np.float32(offset)))
 
     def load_rope(self, rope: RopeConfig, max_position: int) -> _native.RopeTable:
