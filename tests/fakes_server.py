@@ -23,7 +23,9 @@ from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import MemoryReport, memory_report
+from octavo.kvcache.report import MemoryReport
+from octavo.kvcache.survey import memory_report
+from octavo.request import NO_OPTIONS, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.emitter import TextEmitter
@@ -108,15 +110,11 @@ class FakeEngine:
         prompt: list[int],
         sampling_params: SamplingParams,
         request_id: str,
-        *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = "default",
-        timeout_s: float | None = None,
+        options: RequestOptions = NO_OPTIONS,
     ) -> AsyncGenerator[RequestOutput, None]:
-        self.requests.append((prompt, sampling_params, priority, cache_salt))
-        self.tenants.append(tenant)
-        self.timeouts_s.append(timeout_s)
+        self.requests.append((prompt, sampling_params, options.priority, options.cache_salt))
+        self.tenants.append(options.tenant)
+        self.timeouts_s.append(options.timeout_s)
         if self.fail_first is not None:
             raise self.fail_first
         self.running.add(request_id)

@@ -19,7 +19,7 @@ import statistics
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import memory_report
+from octavo.kvcache.survey import memory_report
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler

@@ -118,7 +118,7 @@ def run(policy: str, requests: list[Sequence], *, speed: float = 1.0, max_num_se
     by_tenant = {name: [waits[s.seq_id] for s in requests if s.tenant == name] for name in (GREEDY, LIGHT)}
     everybody = Waits.of(list(waits.values()))
     greedy = Waits.of(by_tenant[GREEDY] or [0.0])
-    return Row(policy, everybody, greedy, Waits.of(by_tenant[LIGHT]), round(now, 1), scheduler.stats().num_preemptions)
+    return Row(policy, everybody, greedy, Waits.of(by_tenant[LIGHT]), round(now, 1), scheduler.num_preemptions)
 
 
 def step_s(plan: StepPlan) -> float:

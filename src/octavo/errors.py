@@ -27,7 +27,7 @@ class OctavoError(Exception):
             self.code = code
 
 
-class InvalidRequestError(OctavoError):
+class InvalidRequestError(OctavoError, ValueError):
     """A request field is malformed, out of range or contradicts another one."""
 
     status = 400

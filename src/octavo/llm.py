@@ -12,12 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.input import Prompt
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import InvalidRequestError
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.progress import PullProgress
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.tokenizer import Tokenizer
 
@@ -123,7 +123,7 @@ class LLM:
         request_id = f"{self._num_requests}"
         self._num_requests += 1
         try:
-            self.llm_engine.add_request(request_id, prompt, sampling, output_kind=OutputKind.FINAL_ONLY)
+            self.llm_engine.add_request(request_id, prompt, sampling, output_kind=RequestOutputKind.FINAL_ONLY)
         except InvalidRequestError as error:
             error.message = f"prompt {index}: {error.message}"
             error.args = (error.message,)

@@ -11,8 +11,9 @@ from tests.fakes import ids, write_model
 from octavo import LLM, LLMEngine, SamplingParams
 from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.input import Prompt
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.errors import ConfigError, ContextLengthError, EngineDeadError, InvalidRequestError, LoadError
+from octavo.sampling_params import RequestOutputKind
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
@@ -96,7 +97,7 @@ def test_two_engines_in_one_process_do_not_mix(model: str, llm: LLM) -> None:
         prompts = ["one", "two and more"]
         for engine in (llm.llm_engine, other.llm_engine):
             for prompt in prompts:
-                engine.add_request(prompt, prompt, GREEDY, output_kind=OutputKind.FINAL_ONLY)
+                engine.add_request(prompt, prompt, GREEDY, output_kind=RequestOutputKind.FINAL_ONLY)
         finished: list[dict[str, list[int]]] = [{}, {}]
         while any(engine.has_unfinished_requests() for engine in (llm.llm_engine, other.llm_engine)):
             for found, engine in zip(finished, (llm.llm_engine, other.llm_engine), strict=True):

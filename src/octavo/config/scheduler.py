@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from octavo.config.option import option
 
+PRIORITY_POLICIES = frozenset({"priority"})
+"""Values of scheduler_policy that read the priority of a request. Under the others, a request that brings one is refused."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
@@ -14,14 +15,14 @@ from octavo.engine.core.build import BuiltCore, build_core
 from octavo.engine.frontend.input import InputProcessor, Prompt
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.served_model import Report, load_served_model, locate_model
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
 from octavo.ops.interface import Program
-from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
+from octavo.request import NO_OPTIONS, RequestOptions
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -77,30 +78,21 @@ class LLMEngine:
         request_id: str,
         prompt: Prompt,
         params: SamplingParams,
+        options: RequestOptions = NO_OPTIONS,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
-        output_kind: OutputKind = OutputKind.CUMULATIVE,
+        priority: int | None = None,
+        output_kind: RequestOutputKind | None = None,
     ) -> None:
-        """Queue one request; tenant and timeout_s as in AsyncLLMEngine.generate.
+        """Queue one request; priority and output_kind are short for those of the options and of params.
 
         Raises InvalidRequestError or ContextLengthError naming the field.
         """
         if self._closed:
             raise EngineDeadError("the engine is shut down")
-        prepared = self._input.prepare(
-            prompt,
-            params,
-            request_id,
-            arrival_s=time.monotonic(),
-            priority=priority,
-            cache_salt=cache_salt,
-            tenant=tenant,
-            timeout_s=timeout_s,
-        )
-        self._outputs.add(prepared.request, prepared.prompt, output_kind)
+        if priority is not None:
+            options = replace(options, priority=priority)
+        prepared = self._input.prepare(prompt, params, request_id, options, arrival_s=time.monotonic())
+        self._outputs.add(prepared.request, prepared.prompt, output_kind or params.output_kind)
         self._core.add_request(prepared.request)
 
     def step(self) -> list[RequestOutput]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
@@ -17,12 +17,14 @@ from octavo.loader.gguf import GgufFile, open_gguf
 from octavo.loader.gguf_config import read_gguf_config
 from octavo.loader.gguf_tensors import bind_gguf
 from octavo.loader.hf_config import read_hf_config
-from octavo.loader.mapped_file import MappedFile
+from octavo.loader.identity import FileIdentity, identify
 from octavo.loader.parameter import Parameter
 from octavo.loader.safetensors import SafetensorsFile, open_folder
 from octavo.loader.stored import StoredTensor
 
 log = logging.getLogger(__name__)
+
+SETTINGS_NAMES = ("config.json", "generation_config.json", "model.safetensors.index.json")
 
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -37,8 +39,8 @@ class Checkpoint:
     path                 the .gguf file (first shard) or the folder
     parameters           what the model declares
     tensors              parameter name -> StoredTensor, in the declared shape
-    weight_bytes         of all tensors as stored
     weights_version      sha256 over names, sizes, change times and headers of the weight files: changes when a file is replaced
+    files                every file that was read, so that a later change can be noticed (identity.changed_file)
     generation_defaults  sampling settings the checkpoint recommends, under the names of SamplingParams
     gguf                 the first GGUF file, whose metadata holds tokenizer and chat template; None for a folder
     """
@@ -47,10 +49,17 @@ class Checkpoint:
     config: ModelConfig
     parameters: Sequence[Parameter]
     tensors: Mapping[str, StoredTensor]
-    weight_bytes: int
     weights_version: bytes
+    files: tuple[FileIdentity, ...]
     generation_defaults: dict[str, float | int]
     gguf: GgufFile | None
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors as stored."""
+        if isinstance(self.tensors, DummyTensors):
+            return self.tensors.nbytes  # looking at a dummy tensor would generate it
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto") -> Checkpoint:
@@ -62,18 +71,19 @@ def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto") -> 
     kind, path = _resolve_format(path, load_format)
     if kind == "gguf":
         return _open_gguf(path, declare)
+    settings = _identify_settings(path)
     config, defaults = read_hf_config(path)
     declared = declare(config)
     if kind == "dummy":
         version = hashlib.sha256(b"dummy" + (path / "config.json").read_bytes()).digest()
-        dummies = DummyTensors(declared, config.dtype)
-        return Checkpoint(path, config, declared, dummies, dummies.nbytes, version, defaults, None)
+        return Checkpoint(path, config, declared, DummyTensors(declared, config.dtype), version, settings, defaults, None)
     files = open_folder(path)
     tensors = _bind_folder(files, declared, path)
     embedding = next(parameter for parameter in declared if parameter.role == "embedding")
     config = replace(config, dtype=_DTYPES[tensors[embedding.name].format])
-    version = _weights_version(_parts(dict.fromkeys(files.values())), config)
-    return Checkpoint(path, config, declared, tensors, _num_bytes(tensors), version, defaults, None)
+    weights = list(dict.fromkeys(files.values()))
+    opened = (*settings, *(file.mapped.identity for file in weights))
+    return Checkpoint(path, config, declared, tensors, _weights_version(weights, config), opened, defaults, None)
 
 
 def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, dict[str, float | int]]:
@@ -90,8 +100,12 @@ def _open_gguf(path: Path, declare: Declare) -> Checkpoint:
     config, defaults = read_gguf_config(files)
     declared = declare(config)
     tensors = bind_gguf(files, declared)
-    version = _weights_version(_parts(files), config)
-    return Checkpoint(path, config, declared, tensors, _num_bytes(tensors), version, defaults, files[0])
+    opened = tuple(file.mapped.identity for file in files)
+    return Checkpoint(path, config, declared, tensors, _weights_version(files, config), opened, defaults, files[0])
+
+
+def _identify_settings(folder: Path) -> tuple[FileIdentity, ...]:
+    return tuple(identify(folder / name) for name in SETTINGS_NAMES if (folder / name).is_file())
 
 
 def _bind_folder(files: dict[str, SafetensorsFile], declared: Sequence[Parameter], folder: Path) -> dict[str, StoredTensor]:
@@ -114,20 +128,14 @@ def _bind_folder(files: dict[str, SafetensorsFile], declared: Sequence[Parameter
     return tensors
 
 
-def _num_bytes(tensors: Mapping[str, StoredTensor]) -> int:
-    return sum(tensor.nbytes for tensor in tensors.values())
-
-
-def _parts(files: Iterable[GgufFile] | Iterable[SafetensorsFile]) -> list[tuple[MappedFile, int]]:
-    return [(file.mapped, file.header_bytes) for file in files]
-
-
-def _weights_version(parts: list[tuple[MappedFile, int]], config: ModelConfig) -> bytes:
+def _weights_version(files: Sequence[GgufFile] | Sequence[SafetensorsFile], config: ModelConfig) -> bytes:
     """Identity of the weights, 32 bytes: cheap, yet another one whenever a file was written again."""
     digest = hashlib.sha256(repr(config).encode())
-    for mapped, header_bytes in parts:
-        digest.update(f"\0{mapped.path.name}\0{mapped.size_bytes}\0{mapped.mtime_ns}\0".encode())
-        digest.update(mapped.buffer[:header_bytes])
+    for file in files:
+        identity = file.mapped.identity
+        digest.update(f"\0{file.path.name}\0{identity.size_bytes}\0{identity.mtime_ns}\0".encode())
+        digest.update(identity.digest)
+        digest.update(file.header_sha256)
     return digest.digest()
 
 

@@ -1,4 +1,4 @@
-"""SafetensorsFile: one .safetensors file through a memory map; and the set of files of a Hugging Face folder.
+"""SafetensorsFile: one .safetensors file, tensors through a memory map; and the set of files of a Hugging Face folder.
 
 Layout: header length u64 | JSON header {name: {dtype, shape, data_offsets}} | data. Offsets count from the end of the header.
 Source: the format section of the safetensors README.
@@ -6,6 +6,7 @@ Source: the format section of the safetensors README.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TypeGuard
 
 from octavo.errors import LoadError
 from octavo.loader.fields import parse_json_object, read_json_object
-from octavo.loader.mapped_file import MappedFile, map_file
+from octavo.loader.mapped_file import MappedFile, map_file, open_file
 from octavo.loader.stored import StoredRows
 
 MAX_HEADER_BYTES = 100_000_000
@@ -37,8 +38,9 @@ class Entry:
 
 
 class SafetensorsFile:
-    """One parsed file: `entries` by name, `header_bytes` up to the data. Tensors of any dtype may be listed; only F32, F16 and
-    BF16 can be taken.
+    """One parsed file: `entries` by name, `header_bytes` up to the data, `header_sha256` of those.
+
+    Tensors of any dtype may be listed; only F32, F16 and BF16 can be taken.
 
     Raises: LoadError naming file and tensor for anything that is not a whole, valid file.
     """
@@ -47,24 +49,29 @@ class SafetensorsFile:
     mapped: MappedFile
     entries: dict[str, Entry]
     header_bytes: int
+    header_sha256: bytes
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.mapped = map_file(path)
-        size = self.mapped.size_bytes
-        if size < 8:
-            raise LoadError(f"{path}: {size} bytes are too few for a safetensors file")
-        (length,) = struct.unpack_from("<Q", self.mapped.buffer, 0)
-        if length > min(MAX_HEADER_BYTES, size - 8):
-            raise LoadError(
-                f"{path}: claims a header of {length} bytes, but the file has {size} (limit {MAX_HEADER_BYTES}); "
-                "it is truncated or not a safetensors file"
-            )
+        with open_file(path) as file:
+            size = file.size_bytes
+            if size < 8:
+                raise LoadError(f"{path}: {size} bytes are too few for a safetensors file")
+            start = file.read(0, 8)
+            (length,) = struct.unpack("<Q", start)
+            if length > min(MAX_HEADER_BYTES, size - 8):
+                raise LoadError(
+                    f"{path}: claims a header of {length} bytes, but the file has {size} (limit {MAX_HEADER_BYTES}); "
+                    "it is truncated or not a safetensors file"
+                )
+            raw = file.read(8, length)
+            self.mapped = map_file(file)
         try:
-            text = self.mapped.buffer[8 : 8 + length].decode()
+            text = raw.decode()
         except UnicodeDecodeError:
             raise LoadError(f"{path}: the header is not valid UTF-8") from None
         self.header_bytes = 8 + length
+        self.header_sha256 = hashlib.sha256(start + raw).digest()
         header = parse_json_object(text, f"{path}: header")
         self.entries = {name: self._entry(name, value) for name, value in header.items() if name != "__metadata__"}
 

@@ -10,8 +10,8 @@ from octavo.config.model import ModelConfig
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
+from octavo.request import RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -43,11 +43,7 @@ class Engine(Protocol):
         prompt: list[int],
         sampling_params: SamplingParams,
         request_id: str,
-        *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
+        options: RequestOptions = ...,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Deliver deltas. Closing the generator aborts the request."""
         ...

@@ -8,7 +8,7 @@ from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
 from octavo.ops.interface import Backend, Program
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
-from octavo.worker.batch import Batch, Share
+from octavo.worker.batch import Batch, Segment
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import load_program
@@ -40,7 +40,7 @@ class Worker:
         self._runner = ModelRunner(self.backend, self.program, self.batch)
         block_bytes = kv_block_bytes(checkpoint.config, config.cache.block_size, config.cache.kv_cache_dtype)
         self._swapper = Swapper(self.backend, config.cache.block_size, block_bytes, config.cache.swap_path)
-        self._num_slots = num_slots = config.cache.num_swap_blocks_override or 0
+        self._num_slots = num_slots = config.cache.num_swap_blocks
         self._swapper.reserve(num_slots, config.cache.block_size)
         self.swap_block_s = self._swapper.measure(num_blocks, num_slots)
         """Seconds to move a block to the swap space and back; None without one."""
@@ -63,7 +63,7 @@ class Worker:
         for seq_id in plan.removed:
             self.batch.remove(seq_id)
         failed: dict[int, str] = {}
-        shares: list[Share] = []
+        shares: list[Segment] = []
         for scheduled in plan.sequences:
             try:
                 shares.append(self._share(scheduled))
@@ -100,7 +100,7 @@ class Worker:
         is_new, self._num_slots = num_slots > 0 and not self._num_slots, num_slots
         return RelayoutResult(lost_slots, self._swapper.measure(relayout.num_blocks, num_slots) if is_new else None)
 
-    def _share(self, scheduled: ScheduledSequence) -> Share:
+    def _share(self, scheduled: ScheduledSequence) -> Segment:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""
         state = self.batch.update(scheduled)
         first, end = scheduled.num_computed, scheduled.num_computed + scheduled.num_new
@@ -108,7 +108,7 @@ class Worker:
         if state.sampling.prompt_logprobs is not None:
             # The logits of a position speak of the next one, so the last prompt position has none of them to give.
             prompt_rows = max(0, min(end, state.num_prompt - 1) - first)
-        return Share(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
+        return Segment(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
 
 
 def _max_logits(max_num_seqs: int) -> int:

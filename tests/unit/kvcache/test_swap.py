@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import KeptBlocks, memory_report
+from octavo.kvcache.report import KeptBlocks
+from octavo.kvcache.survey import memory_report
 from octavo.kvcache.swap import SlotMoves, SwapSpace
 from octavo.sampling_params import SamplingParams
 from octavo.sequence import Sequence

@@ -16,7 +16,7 @@ from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.preemption import Preemption
-from octavo.scheduler.relayout import RelayoutPlan, plan_relayout
+from octavo.scheduler.reconfigure import RelayoutPlan, plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import Sequence
@@ -97,7 +97,7 @@ class CheckingWorker:
         return result
 
     def _move(self, plan: StepPlan) -> SwapReport | None:
-        """Out and in, from a copy of what each list reads, as the moves of one list may run in any order."""
+        """Out and in, from a copy of what each list reads, as the moves of one list may run in any relayout."""
         if not plan.swap_out and not plan.swap_in:
             return None
         outs, ins = dict(plan.swap_out), dict(plan.swap_in)
@@ -122,36 +122,36 @@ class CheckingWorker:
         self.num_lost_blocks += len(report.lost_blocks)
         return report
 
-    def reconfigure(self, order: Relayout) -> RelayoutResult:
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         """Move the tokens as told; what was not moved is gone."""
-        lost = self._resize_swap(order)
-        for seq_id in self.known.keys() - order.tables.keys():
+        lost = self._resize_swap(relayout)
+        for seq_id in self.known.keys() - relayout.tables.keys():
             del self.known[seq_id]
-        for seq_id, table in order.tables.items():
+        for seq_id, table in relayout.tables.items():
             self.known[seq_id].table = list(table)
-        if order.moves is None:
+        if relayout.moves is None:
             return RelayoutResult(lost)
-        old, old_size, self.block_size = self.slots, self.block_size, order.block_size
-        self.slots = [None] * (order.num_blocks * order.block_size)
-        for source, target, count in order.moves:
+        old, old_size, self.block_size = self.slots, self.block_size, relayout.block_size
+        self.slots = [None] * (relayout.num_blocks * relayout.block_size)
+        for source, target, count in relayout.moves:
             for first, size in ((source, old_size), (target, self.block_size)):
                 assert count > 0 and first // size == (first + count - 1) // size, "a run leaves its block"
             assert self.slots[target : target + count] == [None] * count, "two runs have one target"
             self.slots[target : target + count] = old[source : source + count]
         return RelayoutResult(lost)
 
-    def _resize_swap(self, order: Relayout) -> dict[int, str]:
+    def _resize_swap(self, relayout: Relayout) -> dict[int, str]:
         """Move from slot to slot, then forget what is beyond the space, or of another block size."""
-        sources, targets = {source for source, _ in order.swap_moves}, {target for _, target in order.swap_moves}
-        assert len(sources) == len(targets) == len(order.swap_moves) and not sources & targets, order.swap_moves
-        assert all(target < order.num_swap_blocks <= source for source, target in order.swap_moves), order
-        lost = {target: "no space left" for _, target in order.swap_moves if target in self.bad_slots}
-        for source, target in order.swap_moves:
+        sources, targets = {source for source, _ in relayout.swap_moves}, {target for _, target in relayout.swap_moves}
+        assert len(sources) == len(targets) == len(relayout.swap_moves) and not sources & targets, relayout.swap_moves
+        assert all(target < relayout.num_swap_blocks <= source for source, target in relayout.swap_moves), relayout
+        lost = {target: "no space left" for _, target in relayout.swap_moves if target in self.bad_slots}
+        for source, target in relayout.swap_moves:
             self.swapped[target] = self.swapped[source]
             if target in lost:
                 del self.swapped[target]
-        self.num_shifts += len(order.swap_moves)
-        kept = range(order.num_swap_blocks) if order.moves is None else ()
+        self.num_shifts += len(relayout.swap_moves)
+        kept = range(relayout.num_swap_blocks) if relayout.moves is None else ()
         self.swapped = {slot: content for slot, content in self.swapped.items() if slot in kept}
         return lost
 
@@ -292,8 +292,8 @@ class Rig:
         before, after = EngineConfig(scheduler=self.config), EngineConfig(scheduler=config, cache=cache)
         plan, result = plan_relayout(self.scheduler, self.manager, before, after), RelayoutResult()
         self.scheduler.check_integrity()
-        if plan.order is not None:
-            result = self.worker.reconfigure(plan.order)
+        if plan.relayout is not None:
+            result = self.worker.reconfigure(plan.relayout)
         if plan.slots is not None:
             plan.manager.swap.resize(plan.slots, result.lost_slots)
         self.scheduler.reconfigure(config, plan.manager, plan.victims, result.swap_block_s)

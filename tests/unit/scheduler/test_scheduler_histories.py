@@ -193,7 +193,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.plan is None)
     @rule()
     def schedule(self) -> None:
-        before = self.rig.scheduler.stats()
+        before = self.rig.scheduler.num_preemptions
         self.now += 1.0
         plan = self.rig.scheduler.schedule(self.now)
         assert (plan is not None) == self.rig.scheduler.has_work(), "with work there is always a step"
@@ -201,7 +201,7 @@ class Histories(RuleBasedStateMachine):
             return
         self.rig.check_plan(plan)
         self.plan = plan
-        preempted = self.rig.scheduler.stats().num_preemptions - before.num_preemptions
+        preempted = self.rig.scheduler.num_preemptions - before
         assert not preempted or self.admissions != {"guaranteed"} or self.policy == "priority"
         self.seen["preemptions"] += preempted
         self.seen["copies"] += len(plan.block_copies)
@@ -331,7 +331,7 @@ class ChangingHistories(Histories):
         )
         self.admissions.add(admission)
         plan = self.rig.reconfigure(config, manager.num_blocks, manager.block_size, manager.swap.num_slots)
-        assert plan.order is None and not plan.victims, "the worker has nothing to do with these"
+        assert plan.relayout is None and not plan.victims, "the worker has nothing to do with these"
 
 
 class SwappingHistories(Histories):

@@ -67,13 +67,12 @@ def assemble_core(
 ) -> EngineCore:
     """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
-    assert cache.num_gpu_blocks_override is not None
     kv_cache = KVCacheManager(
-        cache.num_gpu_blocks_override,
+        cache.num_blocks,
         cache.block_size,
         cache.enable_prefix_caching,
         weights_version.hex(),
-        cache.num_swap_blocks_override or 0,
+        cache.num_swap_blocks,
     )
     estimator, preemption = Estimator(), Preemption(measured_block_s=swap_block_s)
     scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator, preemption)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
@@ -20,7 +20,7 @@ from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
@@ -41,9 +41,9 @@ from octavo.engine.wire.messages import (
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
-from octavo.request import new_request_id
-from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT, FinishReason
+from octavo.request import NO_OPTIONS, RequestOptions, new_request_id
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sequence import FinishReason
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -148,30 +148,20 @@ class AsyncLLMEngine:
         prompt: Prompt,
         sampling_params: SamplingParams,
         request_id: str | None = None,
+        options: RequestOptions = NO_OPTIONS,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
-        output_kind: OutputKind = OutputKind.DELTA,
+        priority: int | None = None,
+        output_kind: RequestOutputKind | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Run one request and yield its deliveries. Closing or cancelling the iterator aborts it and frees all it holds.
 
-        tenant     whose request it is, for the policy fair and for the bill
-        timeout_s  seconds after which it ends with what it has: finish_reason "length", stop_reason "timeout"
+        priority, output_kind: short for those of the options and of sampling_params.
 
         Raises InvalidRequestError, OverloadedError or EngineDeadError before the first delivery, RequestFailedError or
         EngineDeadError after it.
         """
         stream = await self.add_request(
-            prompt,
-            sampling_params,
-            request_id,
-            priority=priority,
-            cache_salt=cache_salt,
-            tenant=tenant,
-            timeout_s=timeout_s,
-            output_kind=output_kind,
+            prompt, sampling_params, request_id, options, priority=priority, output_kind=output_kind
         )
         try:
             async for output in stream:
@@ -184,38 +174,30 @@ class AsyncLLMEngine:
         prompt: Prompt,
         sampling_params: SamplingParams,
         request_id: str | None = None,
+        options: RequestOptions = NO_OPTIONS,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
-        output_kind: OutputKind = OutputKind.DELTA,
+        priority: int | None = None,
+        output_kind: RequestOutputKind | None = None,
     ) -> RequestStream:
         """Queue one request; the stream must be read to its end or closed. Raises as the first step of `generate` does."""
         arrival_s = time.monotonic()
-        self._admit(tenant, 0, arrival_s)
+        if priority is not None:
+            options = replace(options, priority=priority)
+        self._admit(options.tenant, 0, arrival_s)
         request_id = request_id if request_id is not None else new_request_id()
 
         def prepare() -> Prepared:
-            return self._input.prepare(
-                prompt,
-                sampling_params,
-                request_id,
-                arrival_s=arrival_s,
-                priority=priority,
-                cache_salt=cache_salt,
-                tenant=tenant,
-                timeout_s=timeout_s,
-            )
+            return self._input.prepare(prompt, sampling_params, request_id, options, arrival_s=arrival_s)
 
         if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
             prepared = await asyncio.to_thread(prepare)
         else:
             prepared = prepare()
         # Others may have come meanwhile, and only now the length is known.
-        self._admit(tenant, len(prepared.request.prompt_token_ids), time.monotonic())
-        self._outputs.add(prepared.request, prepared.prompt, output_kind)
-        stream = RequestStream(request_id, output_kind, self._drop)
+        self._admit(options.tenant, len(prepared.request.prompt_token_ids), time.monotonic())
+        kind = output_kind or sampling_params.output_kind
+        self._outputs.add(prepared.request, prepared.prompt, kind)
+        stream = RequestStream(request_id, kind, self._drop)
         self._streams[request_id] = stream
         self._empty.clear()
         try:

@@ -32,10 +32,10 @@ class TenantCounters:
     def of(self, sequence: Sequence) -> str:
         return sequence.tenant
 
-    def rank(self, lane: str) -> float:
+    def key(self, lane: str) -> float:
         return self._counters.get(lane, 0.0)
 
-    def next_rank(self, lane: str) -> float:
+    def next_key(self, lane: str) -> float:
         """Prompts that were admitted but are not computed yet count as if they were.
 
         Else one tenant could take all seats before the first of its chunks is charged.
@@ -46,7 +46,7 @@ class TenantCounters:
         else:
             self._prefills.pop(lane, None)
         promised = sum(sequence.num_prompt - sequence.num_charged for sequence in prefills)
-        return self.rank(lane) + PROMPT_WEIGHT * promised / self._weights.get(lane, 1.0)
+        return self.key(lane) + PROMPT_WEIGHT * promised / self._weights.get(lane, 1.0)
 
     def opens(self, lane: str, others: Iterable[str]) -> None:
         """A newcomer starts at the active minimum: what it did not ask for while it was away is not owed to it."""
@@ -112,12 +112,11 @@ class Fair:
     Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024 (VTC, algorithm 2, theorem 4.4).
     """
 
-    reads_priority = False
     reads_estimate = False
     preempts = False
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.lanes = TenantCounters(weights)
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
         return ()

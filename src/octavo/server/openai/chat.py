@@ -21,7 +21,7 @@ from octavo.server.openai.chunks import ChunkWriter, choice_json, encode
 from octavo.server.openai.generation import Generation, collect, new_answer_id
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
 from octavo.server.openai.prompts import Prompt, output_budget
-from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, sampling_params
+from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, request_options, sampling_params
 from octavo.server.openai.template_fields import TemplateFields, render
 from octavo.server.openai.usage import Usage
 from octavo.server.sse import DONE, EventStream, JsonAnswer
@@ -89,10 +89,7 @@ async def _generation(body: ChatBody, context: ServerContext, tenant: str) -> Ge
         answer_id=new_answer_id("chatcmpl"),
         prompts=[Prompt(None, token_ids)],
         params=[params],
-        priority=body.priority or 0,
-        cache_salt=body.cache_salt or "",
-        tenant=tenant,
-        timeout_s=body.timeout,
+        options=request_options(body, tenant),
     )
 
 

@@ -21,7 +21,7 @@ from octavo.server.openai.chunks import ChunkWriter, choice_json, encode
 from octavo.server.openai.generation import Answer, Generation, collect, new_answer_id
 from octavo.server.openai.logprobs import CompletionLogprobs, prompt_logprobs_json
 from octavo.server.openai.prompts import Prompt, output_budget, read_prompts
-from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, sampling_params
+from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, request_options, sampling_params
 from octavo.server.openai.usage import Usage
 from octavo.server.sse import DONE, EventStream, JsonAnswer
 from octavo.step import TokenLogprobs
@@ -84,10 +84,7 @@ async def _generation(body: CompletionBody, context: ServerContext, tenant: str)
         answer_id=new_answer_id("cmpl"),
         prompts=prompts,
         params=params,
-        priority=body.priority or 0,
-        cache_salt=body.cache_salt or "",
-        tenant=tenant,
-        timeout_s=body.timeout,
+        options=request_options(body, tenant),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import EngineDeadError, RequestFailedError
+from octavo.request import RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.server.context import ServerContext
 from octavo.server.openai.prompts import Prompt
@@ -27,10 +28,7 @@ class Generation:
     answer_id: str
     prompts: list[Prompt]
     params: list[SamplingParams]
-    priority: int
-    cache_salt: str
-    tenant: str
-    timeout_s: float | None
+    options: RequestOptions
 
     @property
     def n(self) -> int:
@@ -57,15 +55,7 @@ class Generation:
 
     def _start(self, context: ServerContext, index: int) -> AsyncGenerator[RequestOutput, None]:
         request_id = self.answer_id if len(self.prompts) == 1 else f"{self.answer_id}-{index}"
-        return context.engine.generate(
-            self.prompts[index].token_ids,
-            self.params[index],
-            request_id,
-            priority=self.priority,
-            cache_salt=self.cache_salt,
-            tenant=self.tenant,
-            timeout_s=self.timeout_s,
-        )
+        return context.engine.generate(self.prompts[index].token_ids, self.params[index], request_id, self.options)
 
 
 @dataclass(slots=True)

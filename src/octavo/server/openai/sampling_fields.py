@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.errors import InvalidRequestError
-from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S
-from octavo.sampling_params import SamplingParams
-from octavo.scheduler.policies.registry import policy_reads_priority
+from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.context import ServerContext
 from octavo.server.openai.body import INT32_MAX, Body
 
@@ -84,7 +84,12 @@ def sampling_params(
     fields: SamplingFields, context: ServerContext, *, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None
 ) -> SamplingParams:
     """The validated SamplingParams of a request. Raises InvalidRequestError naming the field."""
-    values: dict[str, Any] = {"max_tokens": max_tokens, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs}
+    values: dict[str, Any] = {
+        "max_tokens": max_tokens,
+        "logprobs": logprobs,
+        "prompt_logprobs": prompt_logprobs,
+        "output_kind": RequestOutputKind.DELTA,
+    }
     for name in SamplingParams.__struct_fields__:
         if name not in values and getattr(fields, name, None) is not None:
             values[name] = getattr(fields, name)
@@ -100,12 +105,19 @@ def model_defaults(generation_config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: generation_config[name] for name in DEFAULTED_FIELDS if generation_config.get(name) is not None}
 
 
+def request_options(fields: SamplingFields, tenant: str) -> RequestOptions:
+    """The rest of what the request says."""
+    return RequestOptions(
+        priority=fields.priority or 0, cache_salt=fields.cache_salt or "", tenant=tenant, timeout_s=fields.timeout
+    )
+
+
 def check_common(fields: SamplingFields, context: ServerContext) -> None:
     """Raise for combinations no endpoint honours."""
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream: true", param="stream_options")
     policy = context.scheduler_policy
-    if fields.priority and not policy_reads_priority(policy):
+    if fields.priority and policy not in PRIORITY_POLICIES:
         raise InvalidRequestError(
             f"priority is {fields.priority}, but this server schedules {policy} and would ignore it; "
             "leave it out or start the server with --scheduler-policy priority",

@@ -1,7 +1,8 @@
-"""StepDraft: a step plan while it is being made. Shares can still be taken back from it."""
+"""StepBuilder: a step plan while it is being made; and WorkerMemory: what plans have told the worker."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TypeAlias
 
 from octavo.kvcache.manager import Growth
@@ -12,8 +13,8 @@ from octavo.step import NewSequence, ScheduledSequence, StepPlan
 Pairs: TypeAlias = list[tuple[int, int]]
 
 
-class StepDraft:
-    """Shares by seq_id, in the order they were given, with the block copies each of them needs."""
+class StepBuilder:
+    """Shares by seq_id, in the order they were given, with the block copies each of them needs. They can be taken back."""
 
     __slots__ = ("_copies", "budget", "shares")
 
@@ -59,3 +60,36 @@ def new_sequence(sequence: Sequence) -> NewSequence:
         sampling=sequence.sampling,
         stop_token_ids=sorted(sequence.stop_token_ids),
     )
+
+
+class WorkerMemory:
+    """Which sequences the worker knows, and which of them it is to be told to forget."""
+
+    __slots__ = ("_known", "_removed")
+
+    def __init__(self) -> None:
+        self._known: set[int] = set()
+        self._removed: list[int] = []
+
+    @property
+    def known(self) -> Set[int]:
+        return self._known
+
+    def learn(self, seq_id: int) -> None:
+        """The plan in the making tells the worker of this sequence."""
+        self._known.add(seq_id)
+
+    def forget(self, seq_id: int) -> None:
+        """It has ended, or lost its blocks."""
+        if seq_id in self._known:
+            self._known.discard(seq_id)
+            self._removed.append(seq_id)
+
+    def take_removed(self) -> list[int]:
+        """Ids for the next plan to remove."""
+        removed, self._removed = self._removed, []
+        return removed
+
+    def put_back(self, removed: list[int]) -> None:
+        """The plan that was to remove these failed; the next one has to."""
+        self._removed = removed + self._removed

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.kvcache.test_manager import PROMPT, compute, sequence_of
 
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.relayout import Relaid, RelayoutDraft
-from octavo.kvcache.report import memory_report
+from octavo.kvcache.relayout import Relaid, RelayoutBuilder
+from octavo.kvcache.survey import memory_report
 from octavo.sequence import Sequence
 
 
@@ -23,8 +23,8 @@ def content(manager: KVCacheManager, sequences: list[Sequence]) -> dict[int, tup
 
 
 def relaid(manager: KVCacheManager, sequences: list[Sequence], num_blocks: int, block_size: int) -> Relaid:
-    """The finished draft; every token of every sequence was checked to arrive."""
-    result = RelayoutDraft(manager, sequences, num_blocks, block_size).finish()
+    """The finished layout; every token of every sequence was checked to arrive."""
+    result = RelayoutBuilder(manager, sequences, num_blocks, block_size).finish()
     before, after = content(manager, sequences), content(result.manager, sequences)
     moved = {target + i: before.get(source + i) for source, target, count in result.moves for i in range(count)}
     for slot, owner in after.items():
@@ -90,11 +90,11 @@ def test_dropping_sequences_makes_room_and_leaves_their_blocks_as_hits() -> None
     sequences = [sequence_of(seq_id, [seq_id] * 20) for seq_id in (1, 2, 3)]
     for sequence in sequences:
         compute(manager, sequence)
-    draft = RelayoutDraft(manager, sequences, 8, 8)
-    assert draft.num_needed == 9 and not draft.fits
-    draft.drop(sequences[1])
-    assert draft.num_needed == 6 and draft.fits
-    new = draft.finish().manager
+    layout = RelayoutBuilder(manager, sequences, 8, 8)
+    assert layout.num_needed == 9 and not layout.fits
+    layout.drop(sequences[1])
+    assert layout.num_needed == 6 and layout.fits
+    new = layout.finish().manager
     assert new.seq_ids() == {1, 3} and new.match(sequences[1], 20).num_tokens == 16
     assert manager.seq_ids() == {1, 2, 3}, "planning changes nothing"
 

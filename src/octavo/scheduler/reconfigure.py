@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from octavo.config.engine import EngineConfig
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.relayout import RelayoutDraft
+from octavo.kvcache.relayout import RelayoutBuilder
 from octavo.kvcache.swap import SlotMoves
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import Sequence
@@ -15,12 +15,12 @@ from octavo.step import Relayout
 
 @dataclass(frozen=True, slots=True)
 class RelayoutPlan:
-    """What to do: order for the worker (None: nothing changes there), the manager from then on, who is preempted.
+    """What to do: relayout for the worker (None: nothing changes there), the manager from then on, who is preempted.
 
     slots  for manager.swap.resize, when it is this swap space that gets another size; the worker's moves come first
     """
 
-    order: Relayout | None
+    relayout: Relayout | None
     manager: KVCacheManager
     victims: list[Sequence]
     slots: SlotMoves | None = None
@@ -33,21 +33,20 @@ def plan_relayout(scheduler: Scheduler, manager: KVCacheManager, before: EngineC
     the cache, never their place in the queue or a token.
     """
     step, cache = after.scheduler, after.cache
-    num_blocks, block_size, num_slots = cache.num_gpu_blocks_override, cache.block_size, cache.num_swap_blocks_override or 0
-    assert num_blocks is not None, "the configuration is not resolved"
+    num_blocks, block_size, num_slots = cache.num_blocks, cache.block_size, cache.num_swap_blocks
     kept = {sequence.seq_id: sequence for sequence in scheduler.running()}
     victims: list[Sequence] = []
     while len(kept) > min(step.max_num_seqs, step.max_num_batched_tokens):
         victims.append(kept.pop(scheduler.victim(kept.values()).seq_id))
     moves = slots = None
     if (num_blocks, block_size) != (manager.num_blocks, manager.block_size):
-        draft = RelayoutDraft(manager, scheduler.running(), num_blocks, block_size, num_slots)
+        layout = RelayoutBuilder(manager, scheduler.running(), num_blocks, block_size, num_slots)
         for victim in victims:
-            draft.drop(victim)
-        while not draft.fits:
+            layout.drop(victim)
+        while not layout.fits:
             victims.append(kept.pop(scheduler.victim(kept.values()).seq_id))
-            draft.drop(victims[-1])
-        relaid = draft.finish()
+            layout.drop(victims[-1])
+        relaid = layout.finish()
         manager, moves = relaid.manager, relaid.moves
     elif num_slots != manager.swap.num_slots:
         slots = manager.swap.plan_resize(num_slots)
@@ -55,7 +54,7 @@ def plan_relayout(scheduler: Scheduler, manager: KVCacheManager, before: EngineC
     if moves is None and slots is None and sizes[0] == sizes[1]:
         return RelayoutPlan(None, manager, victims)
     tables = {seq_id: manager.block_ids(seq_id) for seq_id in kept}
-    order = Relayout(
+    relayout = Relayout(
         block_size,
         num_blocks,
         step.max_num_seqs,
@@ -65,4 +64,4 @@ def plan_relayout(scheduler: Scheduler, manager: KVCacheManager, before: EngineC
         num_slots,
         slots.moves if slots is not None else [],
     )
-    return RelayoutPlan(order, manager, victims, slots)
+    return RelayoutPlan(relayout, manager, victims, slots)
