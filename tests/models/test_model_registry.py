@@ -36,5 +36,5 @@ def test_an_activation_without_an_operation_is_refused(tmp_path: Path) -> None:
 
 def test_tied_embeddings_are_held_once(tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tmp_path, "llama-tied")
-    model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, ReferenceOps("auto", "auto"), 16))
+    model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, ReferenceOps("auto", "auto")))
     assert model._head is model._embedding  # type: ignore[attr-defined]

@@ -115,7 +115,7 @@ class Noted(dict[str, StoredTensor]):
 def test_a_model_loads_what_it_declares_and_nothing_else(architecture: str, tmp_path: Path) -> None:
     checkpoint = tiny_checkpoint(tmp_path, VARIANT_OF[architecture][0])
     tensors = Noted(checkpoint.tensors)
-    load_model(checkpoint.config, LoadedParameters(tensors, ReferenceOps("auto", "auto"), 16))
+    load_model(checkpoint.config, LoadedParameters(tensors, ReferenceOps("auto", "auto")))
     assert sorted(tensors.asked) == sorted(parameter.name for parameter in checkpoint.parameters)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from octavo.config.model import ModelConfig
+from typing import Generic
+
+from octavo.config.model import ModelConfig, RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.parameter import Location, Part
 from octavo.models.source import ParameterSource
-from octavo.ops.interface import AttentionSpec, Ops, RopeTable, Tensor, Vector, Weight
+from octavo.ops.interface import AttentionSpec, Ops, Tensor, Vector, Weight
 
 
-def load_embedding(config: ModelConfig, source: ParameterSource) -> Weight:
+def load_embedding(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Weight:
     """The token embedding [vocab_size, hidden_size]."""
     part = Part("model.embed_tokens", config.vocab_size, Location("token_embd"))
     return source.linear([part], config.hidden_size, role="embedding", cut="output")
 
 
-def load_head(config: ModelConfig, source: ParameterSource) -> Weight:
+def load_head(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Weight:
     """The output head [vocab_size, hidden_size]; with tied embeddings it is the embedding's own Weight."""
     if config.tie_embeddings:
         return load_embedding(config, source)
@@ -23,15 +25,15 @@ def load_head(config: ModelConfig, source: ParameterSource) -> Weight:
     return source.linear([part], config.hidden_size, role="head", cut="output")
 
 
-def load_norm(source: ParameterSource, name: str, gguf: str, size: int, offset: float = 0.0) -> Vector:
+def load_norm(source: ParameterSource[Weight, Vector], name: str, gguf: str, size: int, offset: float = 0.0) -> Vector:
     """The weight [size] of a norm, offset added; name and gguf are its names without ".weight"."""
     return source.vector(Part(name, size, Location(gguf)), role="norm", offset=offset)
 
 
-class Attention:
+class Attention(Generic[Weight, Vector]):
     """Grouped-query attention (Ainslie et al., 2023) of one layer, with rotary positions.
 
-    rope               table for this layer
+    rope               of this layer
     qk_norm            normalise each head of q and k by weights q_norm and k_norm (Qwen 3, Gemma 3)
     norm_offset        added to those weights (Gemma stores them less 1)
     gguf_interleaved   GGUF files hold the rows of q and k in pairs, for a rope on neighbours (Llama)
@@ -40,9 +42,9 @@ class Attention:
     def __init__(
         self,
         config: ModelConfig,
-        source: ParameterSource,
+        source: ParameterSource[Weight, Vector],
         layer: int,
-        rope: RopeTable,
+        rope: RopeConfig,
         *,
         qk_norm: bool = False,
         norm_offset: float = 0.0,
@@ -64,7 +66,8 @@ class Attention:
         )
         out = Part(f"{prefix}.o_proj", config.hidden_size, Location(f"{gguf}.attn_output"))
         self._out = source.linear([out], self._q_size, role="attention", cut="input", bias=config.attention_out_bias)
-        self._q_norm = self._k_norm = None
+        self._q_norm: Vector | None = None
+        self._k_norm: Vector | None = None
         if qk_norm:
             self._q_norm = load_norm(source, f"{prefix}.q_norm", f"{gguf}.attn_q_norm", head_dim, norm_offset)
             self._k_norm = load_norm(source, f"{prefix}.k_norm", f"{gguf}.attn_k_norm", head_dim, norm_offset)
@@ -81,10 +84,10 @@ class Attention:
             softcap=config.attn_softcap,
         )
 
-    def forward(self, ops: Ops, x: Tensor) -> Tensor:
+    def forward(self, ops: Ops[Tensor, Weight, Vector], x: Tensor) -> Tensor:
         """x [num_tokens, hidden_size] -> same shape; writes the step's keys and values."""
         q, k, v = ops.split(ops.linear(x, self._qkv), [self._q_size, self._kv_size, self._kv_size])
-        if self._q_norm is not None:
+        if self._q_norm is not None and self._k_norm is not None:
             q = ops.rms_norm(q, self._q_norm, self._norm_eps)
             k = ops.rms_norm(k, self._k_norm, self._norm_eps)
         q = ops.rope(q, self._rope, self._spec.head_dim)
@@ -93,10 +96,10 @@ class Attention:
         return ops.linear(ops.paged_attention(q, self._spec), self._out)
 
 
-class MLP:
+class MLP(Generic[Weight, Vector]):
     """down(act(gate(x)) * up(x)) of one layer (Shazeer, 2020)."""
 
-    def __init__(self, config: ModelConfig, source: ParameterSource, layer: int) -> None:
+    def __init__(self, config: ModelConfig, source: ParameterSource[Weight, Vector], layer: int) -> None:
         if config.hidden_act not in ("silu", "gelu_pytorch_tanh"):
             raise LoadError(f"hidden_act is {config.hidden_act!r}; supported: silu, gelu_pytorch_tanh")
         prefix, gguf, inner = f"model.layers.{layer}.mlp", f"blk.{layer}", config.intermediate_size
@@ -107,7 +110,7 @@ class MLP:
         self._down = source.linear([down], inner, role="mlp", cut="input", bias=config.mlp_bias)
         self._is_gelu = config.hidden_act == "gelu_pytorch_tanh"
 
-    def forward(self, ops: Ops, x: Tensor) -> Tensor:
+    def forward(self, ops: Ops[Tensor, Weight, Vector], x: Tensor) -> Tensor:
         """x [num_tokens, hidden_size] -> same shape."""
         gate_up = ops.linear(x, self._gate_up)
         return ops.linear(ops.gelu_mul(gate_up) if self._is_gelu else ops.silu_mul(gate_up), self._down)

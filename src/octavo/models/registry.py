@@ -6,7 +6,7 @@ from octavo.config.model import ModelConfig
 from octavo.errors import LoadError
 from octavo.loader.parameter import Parameter
 from octavo.models.source import Declaration, ParameterSource
-from octavo.ops.interface import Model
+from octavo.ops.interface import Model, Vector, Weight
 from octavo.registry import Registry
 
 MODELS = Registry(
@@ -22,12 +22,12 @@ MODELS = Registry(
 )
 
 
-def load_model(config: ModelConfig, source: ParameterSource) -> Model:
+def load_model(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Model[Weight, Vector]:
     """The model of config.architecture with its parameters from source.
 
     Raises: LoadError for an unknown architecture, listing the known ones, and for a configuration that it does not know.
     """
-    model: Model = MODELS.load(config.architecture)(config, source)
+    model: Model[Weight, Vector] = MODELS.load(config.architecture)(config, source)
     return model
 
 

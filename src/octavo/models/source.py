@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Generic, Protocol
 
-from octavo.config.model import RopeConfig
 from octavo.loader.parameter import Axis, Parameter, Part, Role
 from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import ParameterOps, RopeTable, Vector, Weight
+from octavo.ops.interface import ParameterOps, Vector, Vector_co, Weight, Weight_co
 
 
-class ParameterSource(Protocol):
+class ParameterSource(Protocol[Weight_co, Vector_co]):
     """A constructor runs twice: with a Declaration, before anything is loaded, and with LoadedParameters."""
 
-    def linear(self, parts: Sequence[Part], columns: int, *, role: Role, cut: Axis | None, bias: bool = False) -> Weight:
+    def linear(self, parts: Sequence[Part], columns: int, *, role: Role, cut: Axis | None, bias: bool = False) -> Weight_co:
         """One Weight of parts [rows, columns] one under the other (q, k, v in one product), each with a bias if `bias`.
 
         The same parts give the same Weight again, so that tied embeddings are held once.
         """
         ...
 
-    def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> Vector:
+    def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> Vector_co:
         """A vector [rows], offset added to each element."""
-        ...
-
-    def rope(self, rope: RopeConfig) -> RopeTable:
-        """Cosines and sines of every position of the context."""
         ...
 
 
@@ -43,35 +38,30 @@ class Declaration:
     def parameters(self) -> tuple[Parameter, ...]:
         return tuple(self._parameters.values())
 
-    def linear(self, parts: Sequence[Part], columns: int, *, role: Role, cut: Axis | None, bias: bool = False) -> Weight:
+    def linear(self, parts: Sequence[Part], columns: int, *, role: Role, cut: Axis | None, bias: bool = False) -> None:
         for part in parts:
             self._note(part.matrix(columns, role, cut))
             if bias:
                 self._note(part.bias(role, cut))
 
-    def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> Vector:
+    def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> None:
         self._note(part.vector(role, offset))
-
-    def rope(self, rope: RopeConfig) -> RopeTable:
-        return None
 
     def _note(self, parameter: Parameter) -> None:
         known = self._parameters.setdefault(parameter.name, parameter)
         assert known == parameter, f"{parameter.name} is declared in two ways"
 
 
-class LoadedParameters:
+class LoadedParameters(Generic[Weight, Vector]):
     """Hands a checkpoint's tensors over to a backend.
 
-    tensors         parameter name -> tensor, in their declared shapes: Checkpoint.tensors
-    ops             the backend's side
-    max_model_len   positions of the rope tables
+    tensors   parameter name -> tensor, in their declared shapes: Checkpoint.tensors
+    ops       the backend's side
     """
 
-    def __init__(self, tensors: Mapping[str, StoredTensor], ops: ParameterOps, max_model_len: int) -> None:
+    def __init__(self, tensors: Mapping[str, StoredTensor], ops: ParameterOps[Weight, Vector]) -> None:
         self._tensors = tensors
         self._ops = ops
-        self._max_model_len = max_model_len
         self._loaded: dict[tuple[Part, ...], Weight] = {}
 
     def linear(self, parts: Sequence[Part], columns: int, *, role: Role, cut: Axis | None, bias: bool = False) -> Weight:
@@ -84,6 +74,3 @@ class LoadedParameters:
 
     def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> Vector:
         return self._ops.load_vector(self._tensors[part.vector(role, offset).name], offset)
-
-    def rope(self, rope: RopeConfig) -> RopeTable:
-        return self._ops.load_rope(rope, self._max_model_len)
