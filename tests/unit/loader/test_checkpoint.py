@@ -15,6 +15,7 @@ from checkpoints import open_checkpoint
 from octavo.errors import ConfigError, LoadError
 from octavo.loader.checkpoint import open_config
 from octavo.loader.formats import unpack
+from octavo.loader.sampling_advice import SamplingAdvice
 
 WriteGguf = Callable[..., Path]
 WriteFolder = Callable[..., Path]
@@ -50,7 +51,7 @@ def test_open_config_does_not_need_the_weights(write_folder: WriteFolder) -> Non
     folder = write_folder()
     config = open_checkpoint(folder).config
     (folder / "model.safetensors").unlink()
-    assert open_config(folder) == (config, {})
+    assert open_config(folder) == (config, SamplingAdvice())
 
 
 def test_the_stored_dtype_wins_over_the_claimed_one(write_folder: WriteFolder) -> None:

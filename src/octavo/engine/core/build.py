@@ -13,6 +13,7 @@ from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.core.engine_core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import open_checkpoint
+from octavo.loader.identity import FileIdentity
 from octavo.models.registry import declare
 from octavo.ops.interface import Program
 from octavo.scheduler.estimator import Estimator
@@ -27,6 +28,7 @@ from octavo.worker.worker import Worker
 class BuiltCore:
     """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start.
 
+    files     the files of the model, as they were opened
     program   tells what the worker runs now, for profiling; None with a worker that has no program
     """
 
@@ -34,6 +36,7 @@ class BuiltCore:
     resolved: Resolved
     weights_version: bytes
     description: list[str]
+    files: tuple[FileIdentity, ...] = ()
     program: Callable[[], Program[object]] | None = None
 
 
@@ -53,7 +56,7 @@ def build_core(
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
     description = resolved.describe(worker.backend.describe())
-    return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
+    return BuiltCore(core, resolved, checkpoint.weights_version, description, checkpoint.files, lambda: worker.program)
 
 
 def assemble_core(

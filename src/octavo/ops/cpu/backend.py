@@ -46,7 +46,7 @@ class CpuBackend:
 
     num_threads   compute threads, the calling one included
     isa           "auto" or one of `usable_isas`
-    Raises: ConfigError naming isa when this CPU lacks the variant.
+    Raises: ConfigError naming isa when this CPU lacks the variant, or num_threads when the system gives fewer.
     """
 
     def __init__(
@@ -56,7 +56,13 @@ class CpuBackend:
         if isa != "auto" and isa not in usable:
             raise ConfigError(f"isa {isa} cannot run on this CPU; usable here: {', '.join(usable)}", param="isa")
         self._isa = usable[0] if isa == "auto" else isa
-        self._pool = _native.ThreadPool(num_threads)
+        try:
+            self._pool = _native.ThreadPool(num_threads)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"--num-threads {num_threads}: {error}; give fewer, or raise the limits (ulimit -u, ulimit -v, pids.max)",
+                param="num_threads",
+            ) from None
         self._parameters = CpuParameters(Packer(self._pool, dtype, quantization, group_size))
         self._ropes = RopeTables(_native.make_rope_table)
         self._sampler = _native.Sampler.create(self._pool, self._isa)
