@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from tests.configs import resolved_config
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from configs import resolved_config
 from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.model import ModelConfig, RopeConfig

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tiny_models
-from checkpoints import open_checkpoint, parameter_shapes
-from configs import resolved_config
+from tests import tiny_models
+from tests.checkpoints import open_checkpoint, parameter_shapes
+from tests.configs import resolved_config
+
 from octavo.loader.checkpoint import Checkpoint, open_config
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, SampledToken, ScheduledSequence, StepPlan, StepResult, TokenLogprobs

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from comparison.processes import PeerError
 from comparison.settings import Settings
@@ -58,7 +59,7 @@ def work_of(model: Path) -> Work:
 
 def make_engine(settings: Settings, longest: int, num_seqs: int = 1) -> LLMEngine:
     """An engine with room for num_seqs sequences of `longest` tokens; the prefix cache is off, as it is for the peers."""
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "model": str(settings.model),
         "num_threads": settings.threads,
         "enable_prefix_caching": False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from tests.checkpoints import open_checkpoint
 
-from checkpoints import open_checkpoint
 from octavo.models.registry import load_model
 from octavo.models.source import LoadedParameters
 from octavo.ops.interface import F32, KVCacheSpec

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.worker_driver import tiny_checkpoint
 
 from octavo.errors import ConfigError, LoadError
 from octavo.models.registry import declare, load_model
 from octavo.models.source import LoadedParameters
 from octavo.ops.reference.ops import ReferenceOps
 from octavo.ops.registry import make_backend
-from worker_driver import tiny_checkpoint
 
 
 def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path) -> None:

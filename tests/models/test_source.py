@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests import tiny_models
+from tests.checkpoints import open_checkpoint, parameter_shapes
+from tests.worker_driver import tiny_checkpoint
 
-import tiny_models
-from checkpoints import open_checkpoint, parameter_shapes
 from octavo.config.model import ModelConfig
 from octavo.loader.checkpoint import open_config
 from octavo.loader.parameter import Axis, Parameter, Role
@@ -17,7 +18,6 @@ from octavo.loader.stored import StoredTensor
 from octavo.models.registry import MODELS, declare, load_model
 from octavo.models.source import LoadedParameters
 from octavo.ops.reference.ops import ReferenceOps
-from worker_driver import tiny_checkpoint
 
 VARIANT_OF = {
     "LlamaForCausalLM": ("llama-gqa", 9),

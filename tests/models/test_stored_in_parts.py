@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.worker_driver import Driver, Request, make_worker, tiny_checkpoint
 
 from octavo.errors import LoadError
 from octavo.loader.bind import bind
@@ -17,7 +18,6 @@ from octavo.loader.formats import QuantBlocks, evaluate
 from octavo.loader.parameter import Parameter
 from octavo.loader.stored import RowOrder, StoredRows, StoredTensor
 from octavo.sampling_params import SamplingParams
-from worker_driver import Driver, Request, make_worker, tiny_checkpoint
 
 F32 = NDArray[np.float32]
 GROUP = 32

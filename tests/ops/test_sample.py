@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from harness import ISAS, cpu, reference
+from tests.ops.harness import ISAS, cpu, reference
 
 from octavo.ops.interface import F32, SampleResult, SampleRows
 from octavo.ops.registry import AnyBackend
@@ -14,7 +15,7 @@ from octavo.ops.registry import AnyBackend
 VOCAB = 5000
 
 
-def sample_rows(count: int, **changes: object) -> SampleRows:
+def sample_rows(count: int, **changes: Any) -> SampleRows:
     """count greedy rows without extras; `changes` replace fields, scalars are repeated for every row."""
     i32, f32 = np.int32, np.float32
     rows = SampleRows(
@@ -37,7 +38,7 @@ def sample_rows(count: int, **changes: object) -> SampleRows:
         bias_start=np.zeros(count + 1, np.int64),
         top_logprobs=np.full(count, -1, i32),
     )
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.full_like(getattr(rows, name), value) if np.isscalar(value) else value for name, value in changes.items()
     }
     return replace(rows, **arrays)

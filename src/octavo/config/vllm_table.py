@@ -209,7 +209,7 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         same("host"),
         same("port"),
         same("api_key"),
-        same("config"),
+        same("config", "A YAML file of options, such as `max-model-len: 2k`."),
         refuses("uds", "listen on --host and --port"),
         refuses("ssl_keyfile", _NO_TLS),
         refuses("ssl_certfile", _NO_TLS),

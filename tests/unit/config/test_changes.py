@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.configs import resolved_config
 
-from configs import resolved_config
 from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.errors import ConfigError

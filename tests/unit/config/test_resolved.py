@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 
 import msgspec
 import pytest
+from tests.configs import resolved_config
 
-from configs import resolved_config
 from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import check_options

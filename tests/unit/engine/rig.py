@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.configs import resolved_config
 from tests.fakes import EOS, VOCAB_SIZE, FakeWorker, byte_tokenizer
 
-from configs import resolved_config
 from octavo.config.model import ModelConfig, RopeConfig
 from octavo.engine.core.build import assemble_core
 from octavo.engine.core.engine_core import EngineCore

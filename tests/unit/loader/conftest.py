@@ -11,8 +11,7 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
-from checkpoints import parameter_shapes
+from tests.checkpoints import parameter_shapes
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, VOCAB, LAYERS = 64, 96, 4, 2, 16, 48, 2
 TOKENS = ["<s>", "</s>", "<|im_end|>", *(f"t{index}" for index in range(VOCAB - 3))]

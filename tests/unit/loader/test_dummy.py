@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.checkpoints import open_checkpoint
 
-from checkpoints import open_checkpoint
 from octavo.loader.dummy import SCALE, DummyTensors
 
 WriteFolder = Callable[..., Path]

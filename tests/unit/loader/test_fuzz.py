@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.checkpoints import open_checkpoint
 
-from checkpoints import open_checkpoint
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields
 from octavo.loader.gguf import GgufFile

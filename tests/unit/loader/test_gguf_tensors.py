@@ -9,8 +9,8 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.checkpoints import open_checkpoint, parameter_shapes
 
-from checkpoints import open_checkpoint, parameter_shapes
 from octavo.errors import LoadError
 
 WriteGguf = Callable[..., Path]

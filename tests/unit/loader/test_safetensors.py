@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from tests.checkpoints import open_checkpoint
 
-from checkpoints import open_checkpoint
 from octavo.errors import LoadError
 from octavo.loader.safetensors import SafetensorsFile, open_folder
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests import fakes
+from tests.configs import resolved_config
 
-from configs import resolved_config
 from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.estimator import Estimator
@@ -243,7 +243,8 @@ class Rig:
             **scheduler,
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
-        self.preemption = Preemption(preemption_mode)
+        estimator = estimator or Estimator()
+        self.preemption = Preemption(estimator.step_time, preemption_mode)
         self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator, self.preemption)
         self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []

@@ -77,6 +77,7 @@ def assemble_core(
         weights_version.hex(),
         cache.num_swap_blocks,
     )
-    estimator, preemption = Estimator(), Preemption(measured_block_s=swap_block_s)
+    estimator = Estimator()
+    preemption = Preemption(estimator.step_time, measured_block_s=swap_block_s)
     scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator, preemption)
     return EngineCore(config, scheduler, kv_cache, worker, clock)
