@@ -9,6 +9,7 @@ from pathlib import Path
 
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import Resolved
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.core.engine_core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
@@ -60,14 +61,14 @@ def build_core(
 
 
 def assemble_core(
-    config: EngineConfig,
+    config: ResolvedConfig,
     worker: StepWorker,
     weights_version: bytes,
     swap_block_s: float | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
+    """Scheduler and KV cache around a worker. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
     kv_cache = KVCacheManager(
         cache.num_blocks,
