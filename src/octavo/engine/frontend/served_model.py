@@ -50,7 +50,8 @@ def load_served_model(config: EngineConfig) -> ServedModel:
     model, defaults = open_config(path, loading.load_format)
     tokenizer = load_tokenizer(path)
     template = ChatTemplate.for_tokenizer(tokenizer, _template_source(loading.chat_template))
-    return ServedModel(loading.served_model_name or loading.model, model, tokenizer, template, defaults)
+    name = (loading.served_model_name or loading.model).partition(",")[0]
+    return ServedModel(name, model, tokenizer, template, defaults)
 
 
 def _template_source(given: str | None) -> str | None:
