@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from comparison.processes import PeerError
 from comparison.settings import Settings
@@ -55,7 +56,7 @@ def work_of(model: Path) -> Work:
 
 def make_engine(settings: Settings, longest: int, num_seqs: int = 1) -> LLMEngine:
     """An engine with room for num_seqs sequences of `longest` tokens; the prefix cache is off, as it is for the peers."""
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "model": str(settings.model),
         "num_threads": settings.threads,
         "enable_prefix_caching": False,
@@ -64,7 +65,7 @@ def make_engine(settings: Settings, longest: int, num_seqs: int = 1) -> LLMEngin
         "block_size": BLOCK_SIZE,
         "num_gpu_blocks_override": num_seqs * -(-longest // BLOCK_SIZE) + 2,
     }
-    return LLMEngine(EngineArgs.from_options(**(options | settings.octavo_args)).create_engine_config())
+    return LLMEngine(EngineArgs(**(options | settings.octavo_args)).create_engine_config())
 
 
 class EngineUnderTest:

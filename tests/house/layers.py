@@ -23,9 +23,9 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("text",),
     ("loader",),
     ("config",),
-    ("request",),
-    ("sequence", "step"),
-    ("sampling_params", "registry", "log"),
+    ("sequence",),
+    ("request", "step"),
+    ("sampling_params", "registry", "log", "streams"),
     ("errors",),
 )
 ROOMS = tuple(room for rooms in RANKING for room in rooms)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.ops.harness import block_tensor, cpu, float_tensor, run, step
 
 from octavo.errors import LoadError
 from octavo.loader.formats import evaluate, floats, quantise
 from octavo.loader.stored import StoredTensor
 from octavo.ops.interface import F32
-from ops.harness import block_tensor, cpu, float_tensor, run, step
 
 KINDS = ("int8", "int4", "w8a8")
 

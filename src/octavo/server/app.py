@@ -63,7 +63,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
     _add_routes(app, config)
     install_handlers(app)
     install_schema(app)
-    _add_middleware(app, config, api_keys, inflight)
+    _add_middleware(app, config, api_keys, inflight, engine.check_health)
     return app
 
 
@@ -94,10 +94,12 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)
 
 
-def _add_middleware(app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight) -> None:
+def _add_middleware(
+    app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight, check_health: Callable[[], Awaitable[None]]
+) -> None:
     """Added last means run first: id, log, pages of other origins, path, key, drain, size."""
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
-    app.add_middleware(DrainMiddleware, inflight=inflight)
+    app.add_middleware(DrainMiddleware, inflight=inflight, check_health=check_health)
     app.add_middleware(AuthMiddleware, api_keys=api_keys, admin_api_key=config.admin_api_key)
     app.add_middleware(PathMiddleware, root_path=config.root_path)
     origins = words_of(config.allowed_origins, "allowed_origins")

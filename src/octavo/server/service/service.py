@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
+from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
 from octavo.server.service.engine_face import Engine
 from octavo.text.chat_encoding import encode_chat
 

@@ -61,17 +61,17 @@ class VirtualEngine:
 
     def run(self, arrivals: Iterable[Sequence]) -> None:
         """All of them, to the end."""
-        self._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+        self._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
         while self._pending or self.scheduler.has_work():
             self.step()
 
     def step(self) -> StepPlan | None:
-        while self._pending and self._pending[-1].arrival_s <= self.now:
+        while self._pending and self._pending[-1].request.arrival_s <= self.now:
             self.add(self._pending.pop())
         plan = self.scheduler.schedule(self.now)
         if plan is None:
             if self._pending:
-                self.now = self._pending[-1].arrival_s
+                self.now = self._pending[-1].request.arrival_s
             return None
         self.plans.append(plan)
         for share in plan.sequences:
