@@ -197,6 +197,11 @@ class FakeEngine:
     def _prompt_logprobs(self, prompt: list[int], num_top: int) -> list[PositionLogprobs | None]:
         return [None, *(self._logprobs(token_id, num_top) for token_id in prompt[1:])]
 
+    def deliver_one(self) -> None:
+        """Let each running request deliver once more, and no more than that."""
+        self.release.set()
+        self.release.clear()
+
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
