@@ -35,17 +35,6 @@ class Histogram:
         if seconds > self.high_s:
             self.high_s = seconds
 
-    def add_run(self, first_s: float, growth_s: float, steps: int, weight: int) -> None:
-        """`weight` durations of each of first, first + growth, ..., `steps` of them.
-
-        Added in pieces that are half a bin wide each, a piece as so many times its mean.
-        """
-        span = growth_s * (steps - 1) / first_s * 2 * _BINS_PER_E
-        size = max(1, int(steps / (1 + span)))
-        for index in range(0, steps, size):
-            count = min(size, steps - index)
-            self.add(first_s + growth_s * (index + (count - 1) / 2), weight * count)
-
     @property
     def mean_s(self) -> float:
         return self.total_s / self.count if self.count else 0.0
