@@ -64,7 +64,7 @@ def make_engine(settings: Settings, longest: int, num_seqs: int = 1) -> LLMEngin
         "block_size": BLOCK_SIZE,
         "num_gpu_blocks_override": num_seqs * -(-longest // BLOCK_SIZE) + 2,
     }
-    return LLMEngine(EngineArgs.from_options(**(options | settings.octavo_args)).create_engine_config())
+    return LLMEngine(EngineArgs(**(options | settings.octavo_args)).create_engine_config())
 
 
 class EngineUnderTest:

@@ -35,9 +35,7 @@ class LLM:
 
     def __init__(self, model: str | None = None, **engine_args: Any) -> None:
         """Load the model (the embedded default without one). Raises ConfigError or LoadError."""
-        if model is not None:
-            engine_args["model"] = model
-        config = EngineArgs.from_options(**engine_args).create_engine_config()
+        config = EngineArgs(model, **engine_args).create_engine_config()
         with PullProgress() as report:
             self.llm_engine = LLMEngine(config, report=report)
         self._num_requests = 0

@@ -9,8 +9,9 @@ import msgspec
 
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
 
+DEFAULT_TENANT = "default"
+"""Of requests that say nothing of whose they are."""
 MAX_REQUEST_ID_LENGTH = 256
 MAX_CACHE_SALT_LENGTH = 256
 MAX_TENANT_LENGTH = 256

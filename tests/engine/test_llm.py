@@ -137,7 +137,7 @@ def test_engine_streams_cumulative_outputs_and_aborts(model: str) -> None:
 def test_clear_errors_instead_of_a_model(model: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError):
         LLM(str(tmp_path / "nothing-here.gguf"))
-    with pytest.raises(ConfigError, match="did you mean 'block_size'"):
+    with pytest.raises(ConfigError, match="did you mean block_size"):
         LLM(model, blocksize=16)
     with pytest.raises(ConfigError, match="neither Jinja source nor a readable file"):
         LLM(model, load_format="dummy", chat_template="nothing-here.jinja")

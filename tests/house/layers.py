@@ -23,8 +23,8 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("text",),
     ("loader",),
     ("config",),
-    ("request",),
-    ("sequence", "step"),
+    ("sequence",),
+    ("request", "step"),
     ("sampling_params", "registry", "log", "streams"),
     ("errors",),
 )

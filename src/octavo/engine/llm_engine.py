@@ -12,7 +12,7 @@ from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
 from octavo.engine.args import EngineArgs
 from octavo.engine.core.build import BuiltCore, build_core
-from octavo.engine.frontend.input import InputProcessor, Prompt
+from octavo.engine.frontend.input import InputProcessor, Prompt, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
@@ -46,12 +46,12 @@ class LLMEngine:
         config = locate_model(config, report)
         model = load_served_model(config)
         built = make_core(config)
-        self.description = built.description
+        self.description = [*built.description, model.sampling.describe()]
         self.max_model_len = built.resolved.max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
         self.chat_template: ChatTemplate = model.chat_template
-        self.generation_defaults: dict[str, float | int] = model.generation_defaults
+        self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.ledger = Ledger()
         self._core = built.core
         self._program = built.program
@@ -60,6 +60,7 @@ class LLMEngine:
             model.config,
             self.max_model_len,
             scheduler_policy=built.resolved.config.scheduler.scheduler_policy,
+            random_seed=seeds(config.loading.seed),
         )
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
         self._aborted: list[RequestOutput] = []
@@ -152,7 +153,7 @@ class LLMEngine:
         return self._core.memory_report()
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Program[object]:
         """What the worker runs now: `start_profile` and `profile` tell what its steps cost. `reconfigure` may replace it."""
         assert self._program is not None, "the engine is shut down, or its worker has no program"
         return self._program()

@@ -46,7 +46,7 @@ def memory_report(
         swap_high_water=stats.swap_high_water,
         sequences=[
             SequenceBlocks(
-                request_id=sequence.request_id,
+                request_id=sequence.request.request_id,
                 choice=sequence.choice,
                 num_tokens=sequence.num_tokens,
                 num_filled=sequence.num_computed,
@@ -64,7 +64,7 @@ def memory_report(
 def _kept(manager: KVCacheManager, sequence: Sequence) -> KeptBlocks:
     places, num_kept = manager.swap.places(sequence.seq_id, sequence.num_tokens)
     block_ids, slots = [place for place in places if place >= 0], [~place for place in places if place < 0]
-    return KeptBlocks(sequence.request_id, sequence.choice, sequence.num_tokens, num_kept, block_ids, slots)
+    return KeptBlocks(sequence.request.request_id, sequence.choice, sequence.num_tokens, num_kept, block_ids, slots)
 
 
 def _letter(manager: KVCacheManager, block_id: int) -> str:

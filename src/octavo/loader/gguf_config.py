@@ -18,6 +18,7 @@ from octavo.loader.hf_config import (
     Sizes,
     gemma_embedding_scale,
 )
+from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -41,8 +42,8 @@ _GEMMA3_27B_LAYERS = 62
 _FLOAT_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
-def read_gguf_config(files: list[GgufFile]) -> tuple[ModelConfig, dict[str, float | int]]:
-    """The model's configuration and sampling defaults from the first file's metadata and the tensors of all shards.
+def read_gguf_config(files: list[GgufFile]) -> tuple[ModelConfig, SamplingAdvice]:
+    """The model's configuration and sampling settings from the first file's metadata and the tensors of all shards.
 
     Raises: LoadError naming file and key; for an unknown architecture it lists the known ones.
     """
@@ -55,7 +56,7 @@ def read_gguf_config(files: list[GgufFile]) -> tuple[ModelConfig, dict[str, floa
     tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
     if fields.integer("expert_count", 0, low=0):
         raise fields.error("expert_count", f"is {fields.value('expert_count')}; mixtures of experts are not supported")
-    return _model_config(name, general, fields, tensors), _generation_defaults(general)
+    return _model_config(name, general, fields, tensors), _sampling_advice(name, general)
 
 
 def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
@@ -219,8 +220,8 @@ def _eos_token_ids(general: Fields, vocab_size: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def _generation_defaults(general: Fields) -> dict[str, float | int]:
-    """Sampling settings recommended by the checkpoint's author, under the names of SamplingParams."""
+def _sampling_advice(architecture: str, general: Fields) -> SamplingAdvice:
+    """The file's own settings; those of the model's family where it has none."""
     defaults: dict[str, float | int] = {}
     for key, (name, low, high) in _SAMPLING_KEYS.items():
         value = general.optional_number(key, low=low, high=high)
@@ -229,4 +230,7 @@ def _generation_defaults(general: Fields) -> dict[str, float | int]:
     top_k = general.optional_integer("general.sampling.top_k", low=-1)
     if top_k is not None:
         defaults["top_k"] = top_k
-    return defaults
+    if defaults:
+        return SamplingAdvice(defaults, "the file recommends")
+    names = [general.values.get(f"general.{key}") for key in ("basename", "name", "finetune")]
+    return advice_for_family(architecture, *(name for name in names if isinstance(name, str)))

@@ -15,6 +15,7 @@ from octavo.config.model import LayerKind, ModelConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, read_json_object
 from octavo.loader.rope_config import gemma3_ropes_from_fields, rope_from_fields
+from octavo.loader.sampling_advice import SamplingAdvice
 
 MAX_VOCAB, MAX_WIDTH, MAX_LAYERS, MAX_HEADS, MAX_HEAD_DIM, MAX_POSITION = 1 << 24, 1 << 20, 1024, 4096, 4096, 1 << 30
 _LAYER_KINDS: dict[str, LayerKind] = {"full_attention": "full", "sliding_attention": "sliding"}
@@ -41,8 +42,8 @@ class Sizes(TypedDict):
     max_position: int
 
 
-def read_hf_config(folder: Path) -> tuple[ModelConfig, dict[str, float | int]]:
-    """The model's configuration and its sampling defaults. Raises: LoadError naming file and key; weights are not touched."""
+def read_hf_config(folder: Path) -> tuple[ModelConfig, SamplingAdvice]:
+    """The model's configuration and the advice on sampling. Raises: LoadError naming file and key; weights are not touched."""
     path = folder / "config.json"
     if not path.is_file():
         raise LoadError(f"{folder}: no config.json; expected a Hugging Face model folder or a .gguf file")
@@ -50,7 +51,8 @@ def read_hf_config(folder: Path) -> tuple[ModelConfig, dict[str, float | int]]:
     generation_path = folder / "generation_config.json"
     generation = Fields(read_json_object(generation_path) if generation_path.is_file() else {}, str(generation_path))
     config = model_config(fields, generation)
-    return config, generation_defaults(generation)
+    values = generation_defaults(generation)
+    return config, SamplingAdvice(values, "generation_config.json recommends") if values else SamplingAdvice()
 
 
 def model_config(fields: Fields, generation: Fields) -> ModelConfig:

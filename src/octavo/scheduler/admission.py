@@ -40,7 +40,7 @@ class AdmissionRule:
     def final_tokens(self, sequence: Sequence) -> int:
         """Tokens, prompt and output, the sequence is counted with."""
         if self.mode == "guaranteed":
-            return sequence.num_prompt + sequence.max_tokens
+            return sequence.num_prompt + sequence.request.max_tokens
         if self.mode == "eager":
             return sequence.num_tokens + 1
         if len(sequence.output_token_ids) >= sequence.expected_output:

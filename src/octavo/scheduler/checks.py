@@ -26,7 +26,7 @@ def resolved_max_model_len(config: SchedulerConfig, manager: KVCacheManager) -> 
 
 def check_runnable(sequence: Sequence, max_model_len: int) -> None:
     """Raise an InvalidRequestError for a sequence that could never run."""
-    prompt = sequence.prompt_token_ids
+    prompt = sequence.request.prompt_token_ids
     if not prompt:
         raise InvalidRequestError("the prompt has no tokens", param="prompt")
     if len(prompt) >= max_model_len:

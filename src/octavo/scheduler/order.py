@@ -27,7 +27,7 @@ class Order:
 
     def waits_since(self, sequence: Sequence) -> float:
         lanes = self.policy.lanes
-        return max(sequence.arrival_s, lanes.last_admission_s(lanes.of(sequence)))
+        return max(sequence.request.arrival_s, lanes.last_admission_s(lanes.of(sequence)))
 
     def is_overdue(self, sequence: Sequence, now: float) -> bool:
         return self.waits_since(sequence) <= now - self.max_wait_s
@@ -35,10 +35,10 @@ class Order:
     def key(self, sequence: Sequence, now: float) -> SortKey:
         """Where it stands among all live sequences at this moment; no two keys are equal."""
         if self.is_overdue(sequence, now):
-            return (0.0, self.waits_since(sequence), sequence.arrival_s, sequence.seq_id)
+            return (0.0, self.waits_since(sequence), sequence.request.arrival_s, sequence.seq_id)
         policy = self.policy
         lanes = policy.lanes
-        return (1.0, lanes.key(lanes.of(sequence)), *policy.key(sequence), sequence.arrival_s, sequence.seq_id)
+        return (1.0, lanes.key(lanes.of(sequence)), *policy.key(sequence), sequence.request.arrival_s, sequence.seq_id)
 
     def victim(self, running: Iterable[Sequence], now: float) -> Sequence:
         """Who of the running sequences (at least one) is preempted when no block is left: the last one."""

@@ -41,17 +41,17 @@ class WaitingQueue:
         if lane not in self._lanes:
             policy.lanes.opens(lane, self._lanes)
             self._lanes[lane] = []
-        key = (*policy.key(sequence), sequence.arrival_s)
+        key = (*policy.key(sequence), sequence.request.arrival_s)
         self._keys[seq_id] = (lane, key)
         insort(self._lanes[lane], (key, seq_id, sequence))
-        insort(self._arrivals, ((sequence.arrival_s,), seq_id, sequence))
+        insort(self._arrivals, ((sequence.request.arrival_s,), seq_id, sequence))
 
     def remove(self, sequence: Sequence) -> None:
         """Take out a sequence that is in the queue."""
         assert sequence.seq_id in self._keys, f"sequence {sequence.seq_id} is not waiting"
         lane, key = self._keys.pop(sequence.seq_id)
         _take(self._lanes[lane], key, sequence)
-        _take(self._arrivals, (sequence.arrival_s,), sequence)
+        _take(self._arrivals, (sequence.request.arrival_s,), sequence)
         if not self._lanes[lane]:
             del self._lanes[lane]
             self._order.policy.lanes.closes(lane)
@@ -64,7 +64,7 @@ class WaitingQueue:
             return
         yield from _untaken(self._arrivals, latest)
         for entries in list(self._lanes.values()):
-            yield from (sequence for sequence in _untaken(entries, None) if sequence.arrival_s > latest)
+            yield from (sequence for sequence in _untaken(entries, None) if sequence.request.arrival_s > latest)
 
     def _by_lanes(self, latest: float) -> Iterator[Sequence]:
         """The first sequence of every lane that had none admitted since `latest`, then all, from the lowest lane each time."""
@@ -90,7 +90,7 @@ def _untaken(entries: list[_Entry], latest: float | None) -> Iterator[Sequence]:
     index = 0
     while index < len(entries):
         entry = entries[index]
-        if latest is not None and entry[2].arrival_s > latest:
+        if latest is not None and entry[2].request.arrival_s > latest:
             return
         yield entry[2]
         if index < len(entries) and entries[index] is entry:

@@ -53,11 +53,11 @@ class StepBuilder:
 def new_sequence(sequence: Sequence) -> NewSequence:
     """What the worker must be told of a sequence it does not know, or had to forget."""
     return NewSequence(
-        token_ids=sequence.prompt_token_ids + sequence.output_token_ids,
+        token_ids=sequence.request.prompt_token_ids + sequence.output_token_ids,
         num_prompt=sequence.num_prompt,
         choice=sequence.choice,
-        seed=sequence.seed,
-        sampling=sequence.sampling,
+        seed=sequence.request.seed,
+        sampling=sequence.request.sampling,
         stop_token_ids=sorted(sequence.stop_token_ids),
     )
 

@@ -24,7 +24,7 @@ from octavo.streams import never_wait
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from octavo.server.engine_face import Engine
+    from octavo.server.service.engine_face import Engine
 
 log = logging.getLogger("octavo.server")
 
@@ -206,6 +206,6 @@ def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:
     config = context.config
     auth = "no key" if config.api_key is None and config.api_key_file is None else "key required"
     print(
-        f"octavo is ready: http://{shown}:{port}/v1  model {context.model_name}  {auth}  started in {elapsed_s:.2f} s",
+        f"octavo is ready: http://{shown}:{port}/v1  model {context.service.model_name}  {auth}  started in {elapsed_s:.2f} s",
         flush=True,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Generic
 
-from octavo.ops.interface import F32, Backend, Program
+from octavo.ops.interface import Logits, Program, Sampling
 from octavo.step import PromptLogprobs, SampledToken
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 from octavo.worker.sampler import Sampler
@@ -15,10 +16,10 @@ PROMPT_LOGIT_ROWS = 64
 logprobs is computed in several passes, which by the equal-bytes rule changes nothing but the time."""
 
 
-class ModelRunner:
+class ModelRunner(Generic[Logits]):
     """Runs a program over a batch. What goes wrong with one sequence is recorded, see `run`."""
 
-    def __init__(self, backend: Backend, program: Program, batch: Batch) -> None:
+    def __init__(self, backend: Sampling[Logits], program: Program[Logits], batch: Batch) -> None:
         self._program = program
         self._batch = batch
         self._sampler = Sampler(backend, batch)
@@ -37,7 +38,7 @@ class ModelRunner:
         return sampled, prompt_logprobs
 
     def _read_logits(
-        self, logits: F32, shares: Sequence[Segment], prompt_logprobs: list[PromptLogprobs], failed: dict[int, str]
+        self, logits: Logits, shares: Sequence[Segment], prompt_logprobs: list[PromptLogprobs], failed: dict[int, str]
     ) -> list[SampledToken]:
         """Walk the logits, which stand share by share: prompt rows first, then the row to sample from."""
         states: list[ResidentSequence] = []

@@ -110,9 +110,10 @@ def test_generation_config_wins_for_eos_and_gives_defaults(tmp_path: Path, base_
         "do_sample": True,
         "min_p": None,
     }
-    config, defaults = read(tmp_path, base_config, generation)
+    config, advice = read(tmp_path, base_config, generation)
     assert config.eos_token_ids == (2, 3)
-    assert defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1, "max_tokens": 99}
+    assert advice.source == "generation_config.json recommends"
+    assert advice.values == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1, "max_tokens": 99}
 
 
 def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path, base_config: Values) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests import fakes
+
 from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
-from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
@@ -209,17 +210,10 @@ class CheckingWorker:
             result.sampled.append(SampledToken(share.seq_id, token_id))
 
 
-def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: object) -> Sequence:
-    """A sequence that stops at EOS; `sampling`, `fork_of`, `choice`, `seed`, `cache_salt`, `arrival_s` as keywords."""
-    values: dict[str, object] = {
-        "request_id": f"r{seq_id}",
-        "sampling": SamplingParams(max_tokens=max_tokens),
-        "seed": 7,
-        "stop_token_ids": frozenset({EOS}),
-        "arrival_s": float(seq_id),
-    }
-    values.update(fields)
-    return Sequence(seq_id=seq_id, prompt_token_ids=list(prompt), max_tokens=max_tokens, **values)  # type: ignore[arg-type]
+def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: Any) -> Sequence:
+    """A sequence that arrives at second seq_id and stops at EOS; fields as in tests.fakes.make_sequence."""
+    defaults: dict[str, Any] = {"seed": 7, "stop_token_ids": [EOS], "arrival_s": float(seq_id)}
+    return fakes.make_sequence(seq_id, prompt, max_tokens, **{**defaults, **fields})
 
 
 class Rig:
@@ -258,7 +252,7 @@ class Rig:
 
     def add(self, *sequences: Sequence) -> None:
         for sequence in sequences:
-            self.worker.salts[sequence.seq_id] = sequence.cache_salt
+            self.worker.salts[sequence.seq_id] = sequence.request.cache_salt
             self.scheduler.add(sequence)
 
     def schedule(self) -> StepPlan:

@@ -16,7 +16,7 @@ def step_of(num_tokens: int) -> StepPlan:
 
 def endless(seq_id: int, length: int, **fields: object) -> Sequence:
     prompt = [seq_id * 100 + position for position in range(length)]
-    return make_sequence(seq_id, prompt, 20, stop_token_ids=frozenset(), **fields)
+    return make_sequence(seq_id, prompt, 20, stop_token_ids=[], **fields)
 
 
 def test_the_cost_of_a_token_is_the_slope_of_step_time_over_tokens() -> None:

@@ -49,9 +49,9 @@ SWAP_MECHANISMS = ("moves out", "moves in", "swapped without loss", "lost moves"
 def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:
     """The output the sequence has in an engine of its own: no scheduler, no cache."""
     output: list[int] = []
-    while len(output) < sequence.max_tokens and sequence.num_prompt + len(output) < max_model_len:
-        history = sequence.prompt_token_ids + output
-        output.append(next_token(sequence.cache_salt, sequence.seed, sequence.choice, history))
+    while len(output) < sequence.request.max_tokens and sequence.num_prompt + len(output) < max_model_len:
+        history = sequence.request.prompt_token_ids + output
+        output.append(next_token(sequence.request.cache_salt, sequence.request.seed, sequence.choice, history))
         if output[-1] in sequence.stop_token_ids:
             break
     return output
@@ -155,7 +155,7 @@ class Histories(RuleBasedStateMachine):
                 [stem] * length,
                 min(max_tokens, self.max_model_len - length),
                 sampling=SamplingParams(prompt_logprobs=prompt_logprobs),
-                stop_token_ids=frozenset({EOS}) if stops else frozenset(),
+                stop_token_ids=[EOS] if stops else [],
                 choice=choice,
                 fork_of=parent if choice else None,
                 cache_salt=salt,
@@ -285,7 +285,7 @@ class Histories(RuleBasedStateMachine):
                 assert sequence.output_token_ids == expected
                 stopped = bool(expected) and expected[-1] in sequence.stop_token_ids
                 assert sequence.finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
-                if sequence.sampling.prompt_logprobs is not None:
+                if sequence.request.sampling.prompt_logprobs is not None:
                     assert self.prompt_positions.get(seq_id, []) == list(range(1, sequence.num_prompt))
             else:
                 assert sequence.output_token_ids == expected[: len(sequence.output_token_ids)]

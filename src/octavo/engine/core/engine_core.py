@@ -155,7 +155,7 @@ class EngineCore:
         now_s = self._clock()
         return StepOutputs(
             outputs,
-            [sequence.request_id for sequence in started],
+            [sequence.request.request_id for sequence in started],
             self._due_stats(now_s),
             started_s,
             now_s,
@@ -265,25 +265,8 @@ class EngineCore:
         """One sequence per choice; choices after the first share the first one's prompt blocks."""
         first = self._next_seq_id
         self._next_seq_id += request.sampling.n
-        stop_token_ids = frozenset(request.stop_token_ids)
         return [
-            Sequence(
-                seq_id=first + choice,
-                request_id=request.request_id,
-                prompt_token_ids=request.prompt_token_ids,
-                sampling=request.sampling,
-                seed=request.seed,
-                max_tokens=request.max_tokens,
-                stop_token_ids=stop_token_ids,
-                arrival_s=request.arrival_s,
-                choice=choice,
-                cache_salt=request.cache_salt,
-                priority=request.priority,
-                tenant=request.tenant,
-                deadline_s=request.deadline_s,
-                fork_of=first if choice else None,
-            )
-            for choice in range(request.sampling.n)
+            Sequence(first + choice, request, choice, fork_of=first if choice else None) for choice in range(request.sampling.n)
         ]
 
     def _take_started(self, plan: StepPlan) -> list[Sequence]:
@@ -371,10 +354,10 @@ class EngineCore:
     def _forget(self, sequence: Sequence) -> None:
         self._stats_due_s = -math.inf
         self._not_started.pop(sequence.seq_id, None)
-        choices = self._requests[sequence.request_id]
+        choices = self._requests[sequence.request.request_id]
         del choices[sequence.choice]
         if not choices:
-            del self._requests[sequence.request_id]
+            del self._requests[sequence.request.request_id]
 
 
 def _warn_of_lost_moves(report: SwapReport) -> None:

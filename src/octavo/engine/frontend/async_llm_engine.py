@@ -13,9 +13,9 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
-from octavo.engine.args import EngineArgs
+from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
-from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt
+from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
@@ -47,6 +47,8 @@ from octavo.text.tokenizer import Tokenizer
 
 LONG_TEXT = 4096
 """Characters from which a prompt is tokenised in a thread: about a millisecond of work, during which streams would stall."""
+
+LOG_STATS_INTERVAL_S = 10.0
 
 _logger = get_logger(__name__)
 
@@ -84,15 +86,19 @@ class AsyncLLMEngine:
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
         self.chat_template: ChatTemplate = model.chat_template
-        self.generation_defaults: dict[str, float | int] = model.generation_defaults
+        self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.weights_version = ready.weights_version.hex()
-        self.description = ready.description
+        self.description = [*ready.description, model.sampling.describe()]
         self.ledger = ledger
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor
         self._outputs = OutputProcessor(model.tokenizer, ledger)
         self._input = InputProcessor(
-            model.tokenizer, model.config, max_model_len, scheduler_policy=ready.config.scheduler.scheduler_policy
+            model.tokenizer,
+            model.config,
+            max_model_len,
+            scheduler_policy=ready.config.scheduler.scheduler_policy,
+            random_seed=seeds(ready.config.loading.seed),
         )
         self._streams: dict[str, RequestStream] = {}
         self._closed: str | None = None
@@ -130,7 +136,7 @@ class AsyncLLMEngine:
             await supervisor.stop()
             raise
         engine = cls(model, supervisor, ready, Ledger([RequestLog()] if log_requests else []))
-        for line in ready.description:
+        for line in engine.description:
             _logger.info("%s", line)
         if log_stats_interval_s is not None:
             engine._log_task = asyncio.create_task(engine._log_stats(log_stats_interval_s))
@@ -138,7 +144,13 @@ class AsyncLLMEngine:
 
     @classmethod
     async def from_engine_args(cls, args: EngineArgs) -> AsyncLLMEngine:
-        return await cls.start(args.create_engine_config())
+        """`start` with vLLM's arguments; unlike there it must be awaited: the core starts meanwhile."""
+        logs = args if isinstance(args, AsyncEngineArgs) else AsyncEngineArgs(disable_log_stats=True)
+        return await cls.start(
+            args.create_engine_config(),
+            log_stats_interval_s=None if logs.disable_log_stats else LOG_STATS_INTERVAL_S,
+            log_requests=not logs.disable_log_requests,
+        )
 
     async def generate(
         self,

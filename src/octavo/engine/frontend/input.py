@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from octavo.config.model import ModelConfig
@@ -17,6 +19,14 @@ from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
+
+
+def seeds(seed: int | None) -> Callable[[], int]:
+    """Where the seeds of requests come from that bring none, 63 bits each: a sequence that `seed` fixes, or anywhere."""
+    return partial(secrets.randbits if seed is None else random.Random(seed).getrandbits, 63)
+
+
+ANY_SEEDS = seeds(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,7 @@ class InputProcessor:
         max_model_len: int,
         *,
         scheduler_policy: str = "fcfs",
-        random_seed: Callable[[], int] = lambda: secrets.randbits(63),
+        random_seed: Callable[[], int] = ANY_SEEDS,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size

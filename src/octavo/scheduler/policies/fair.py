@@ -30,7 +30,7 @@ class TenantCounters:
         """Counter of the tenant that was the last one to leave the queue."""
 
     def of(self, sequence: Sequence) -> str:
-        return sequence.tenant
+        return sequence.request.tenant
 
     def key(self, lane: str) -> float:
         return self._counters.get(lane, 0.0)
@@ -64,14 +64,14 @@ class TenantCounters:
         return self._admitted_s.get(lane, -math.inf)
 
     def admitted(self, sequence: Sequence, now: float) -> None:
-        tenant = sequence.tenant
+        tenant = sequence.request.tenant
         self._admitted_s[tenant] = now
         sequence.num_charged = max(sequence.num_charged, min(sequence.num_computed, sequence.num_prompt))
         if _is_prefill(sequence):
             self._prefills.setdefault(tenant, []).append(sequence)
 
     def served(self, sequence: Sequence, num_output: int) -> None:
-        tenant, service = sequence.tenant, OUTPUT_WEIGHT * num_output
+        tenant, service = sequence.request.tenant, OUTPUT_WEIGHT * num_output
         num_prompt = min(sequence.num_computed, sequence.num_prompt) - sequence.num_charged
         if num_prompt > 0:
             sequence.num_charged += num_prompt

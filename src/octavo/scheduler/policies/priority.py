@@ -23,4 +23,4 @@ class Priority:
         self.lanes = OneLane()
 
     def key(self, sequence: Sequence) -> tuple[float, ...]:
-        return (sequence.priority,)
+        return (sequence.request.priority,)
