@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.unit.simulator.traces import COST, engine, random_trace
+from tests.unit.simulator.traces import COST, engine, num_finished, random_trace
 
 from octavo.simulator.fleet import FleetSpec, simulate
 from octavo.simulator.trace import make_trace
@@ -33,7 +33,7 @@ def test_no_more_requests_are_under_way_than_allowed(num_replicas: int) -> None:
     trace = make_trace("t", [0.0] * 30, [10] * 30, [5 + index % 7 for index in range(30)])
     spec = FleetSpec(engine=engine(), num_replicas=num_replicas, max_concurrency=4)
     recorder = simulate(trace, spec, COST)
-    assert recorder.num_finished == 30
+    assert num_finished(recorder) == 30
     for now_s in recorder.arrival_s:
         under_way = sum(a <= now_s < f for a, f in zip(recorder.arrival_s, recorder.finish_s, strict=True))
         assert under_way <= 4
@@ -42,7 +42,7 @@ def test_no_more_requests_are_under_way_than_allowed(num_replicas: int) -> None:
 def test_too_long_requests_are_refused_and_the_others_run() -> None:
     trace = make_trace("t", [0.0, 0.1, 0.2], [10, 100, 10], [5, 50, 5])
     recorder = simulate(trace, FleetSpec(engine=engine(max_model_len=128)), COST)
-    assert recorder.num_refused == 1 and recorder.num_finished == 2 and math.isnan(recorder.finish_s[1])
+    assert recorder.num_refused == 1 and num_finished(recorder) == 2 and math.isnan(recorder.finish_s[1])
 
 
 def test_progress_ends_at_the_whole_trace() -> None:
