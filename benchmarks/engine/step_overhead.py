@@ -24,7 +24,7 @@ from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.wire.messages import FromCore, StepOutputs
 from octavo.request import Request
 from octavo.sampling_params import RequestOutputKind, SamplingParams
-from octavo.step import SampledToken, StepPlan, StepResult, TokenLogprobs
+from octavo.step import Relayout, RelayoutResult, SampledToken, StepPlan, StepResult, TokenLogprobs
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 NUM_STEPS = 200
@@ -40,6 +40,9 @@ class IdleWorker:
     def execute(self, plan: StepPlan) -> StepResult:
         sampled = [SampledToken(share.seq_id, 7, self._logprobs) for share in plan.sequences if share.needs_sample]
         return StepResult(plan.step_id, sampled)
+
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
+        raise AssertionError("nothing is changed here")
 
 
 def letters() -> Tokenizer:

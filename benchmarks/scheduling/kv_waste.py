@@ -96,7 +96,7 @@ def measure(block_size: int, num_blocks: int, num_requests: int, seed: int) -> d
         "concurrency": round(mean, 1),
         "contiguous": contiguous,
         "ratio": round(mean / contiguous, 2),
-        "preemptions": scheduler.stats().num_preemptions,
+        "preemptions": scheduler.num_preemptions,
     }
 
 

@@ -109,17 +109,17 @@ def run(policy: str, requests: list[Sequence], *, speed: float = 1.0, max_num_se
     scheduler, now, waits = make_scheduler(policy, config), 0.0, dict[int, float]()
     pending = list(reversed(requests))
     while pending or scheduler.has_work():
-        while pending and pending[-1].arrival_s <= now:
+        while pending and pending[-1].request.arrival_s <= now:
             scheduler.add(pending.pop())
         plan = scheduler.schedule(now)
         if plan is None:
-            now = pending[-1].arrival_s
+            now = pending[-1].request.arrival_s
             continue
         now += step_s(plan) / speed
         sampled = [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample]
         for update in scheduler.settle(plan, StepResult(plan.step_id, sampled), now):
             if update.new_token_ids:
-                waits.setdefault(update.seq_id, now - requests[update.seq_id].arrival_s)
+                waits.setdefault(update.seq_id, now - requests[update.seq_id].request.arrival_s)
     by_tenant = {name: [waits[s.seq_id] for s in requests if s.request.tenant == name] for name in (GREEDY, LIGHT)}
     everybody = Waits.of(list(waits.values()))
     greedy = Waits.of(by_tenant[GREEDY] or [0.0])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
-from harness import ISAS, cpu, reference
 from numpy.typing import NDArray
+from tests.ops.harness import ISAS, cpu, reference
 
 from octavo.ops.interface import F32, I32, SampleResult, SampleRows
 from octavo.ops.registry import AnyBackend
@@ -15,7 +16,7 @@ from octavo.ops.registry import AnyBackend
 VOCAB = 5000
 
 
-def sample_rows(count: int, **changes: object) -> SampleRows:
+def sample_rows(count: int, **changes: Any) -> SampleRows:
     """count greedy rows without extras; `changes` replace fields, scalars are repeated for every row."""
     i32, f32 = np.int32, np.float32
     rows = SampleRows(
@@ -40,7 +41,7 @@ def sample_rows(count: int, **changes: object) -> SampleRows:
         mask_row=np.full(count, -1, i32),
         masks=np.zeros((0, 0), i32),
     )
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.full_like(getattr(rows, name), value) if np.isscalar(value) else value for name, value in changes.items()
     }
     return replace(rows, **arrays)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import BLOCK_SIZE, KV, AnyOps, cpu, float_tensor, reference, run
+from tests.ops.harness import BLOCK_SIZE, KV, AnyOps, cpu, float_tensor, reference, run
 
 from octavo.errors import ConfigError
 from octavo.ops.cpu.backend import CpuBackend

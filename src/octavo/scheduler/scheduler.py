@@ -51,7 +51,7 @@ class Scheduler:
         """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len, or that is not resolved."""
         self.max_model_len = resolved_max_model_len(config, manager)
         self.estimator = estimator or Estimator()
-        self.preemption = preemption or Preemption()
+        self.preemption = preemption or Preemption(self.estimator.step_time)
         self._manager = manager
         self._order = Order(policy, config.max_wait)
         self._deadlines = Deadlines(config.queue_timeout)
@@ -140,10 +140,9 @@ class Scheduler:
         assert plan is self._plan and result.step_id == plan.step_id, f"step {result.step_id} is not the step in flight"
         report = result.swap or NO_MOVES
         self._close_step(report.lost_slots, report.lost_blocks)
-        step_s = now - self._scheduled_s
-        self.preemption.observe(plan, report, step_s, now)
+        self.preemption.observe(plan, report, now)
         if plan.sequences and not (result.failed or plan.swap_in or plan.swap_out):
-            self.estimator.observe_step(plan, step_s)
+            self.estimator.observe_step(plan, now - self._scheduled_s)
         updates, self._ended = self._ended, []
         sampled = {token.seq_id: token for token in result.sampled}
         prompt_logprobs = {entry.seq_id: entry for entry in result.prompt_logprobs}

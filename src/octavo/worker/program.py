@@ -12,8 +12,8 @@ from octavo.config.machine import read_machine
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import Resolved, resolve
 from octavo.loader.checkpoint import Checkpoint
-from octavo.models.parameters import ParameterSource
 from octavo.models.registry import load_model
+from octavo.models.source import LoadedParameters
 from octavo.ops.interface import KVCacheSpec, Model, Program
 from octavo.ops.registry import AnyBackend, make_backend
 from octavo.step import Relayout
@@ -115,6 +115,5 @@ def load_parameters(config: EngineConfig, checkpoint: Checkpoint) -> LoadedModel
         quantization=config.loading.quantization,
         group_size=config.loading.quantization_group_size,
     )
-    source = ParameterSource(checkpoint.tensors, backend.parameters, str(checkpoint.path))
-    model = load_model(checkpoint.config, source)
+    model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, backend.parameters))
     return LoadedModel(backend, model, checkpoint.config, eager=config.backend.enforce_eager)

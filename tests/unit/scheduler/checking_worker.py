@@ -244,7 +244,8 @@ class Rig:
             **scheduler,
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
-        self.preemption = Preemption(preemption_mode)
+        estimator = estimator or Estimator()
+        self.preemption = Preemption(estimator.step_time, preemption_mode)
         self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator, self.preemption)
         self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []

@@ -84,7 +84,7 @@ class EngineCore:
         self._busy_s = 0.0
         self._num_reconfigurations = 0
         self._num_tunings = 0
-        self._tuning = Tuning(config, clock()) if config.scheduler.auto_tune else None
+        self._tuning = Tuning(config, scheduler.estimator.step_time, clock()) if config.scheduler.auto_tune else None
         self._num_failed_steps = 0
         self._stats_due_s = -math.inf
 

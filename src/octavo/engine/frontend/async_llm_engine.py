@@ -15,12 +15,13 @@ from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
 from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
-from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt, seeds
+from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
 from octavo.engine.frontend.stream import RequestStream

@@ -178,7 +178,8 @@ def test_messages_are_cut_out_wherever_the_reads_end_and_garbage_between_them_is
 ) -> None:
     stream = b"\0\0\0\4\xa3abc" + b"\0\0\0\0" + b"\0\0\0\3\xa2de"
     for size in range(1, len(stream) + 1):
-        reader, messages = FrameReader(pair[1], msgspec.msgpack.Decoder(str)), []
+        reader = FrameReader(pair[1], msgspec.msgpack.Decoder(str))
+        messages: list[str] = []
         for start in range(0, len(stream), size):
             pair[0].send(stream[start : start + size])
             messages += reader.read() or ()

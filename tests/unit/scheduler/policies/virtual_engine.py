@@ -66,12 +66,12 @@ class VirtualEngine:
             self.step()
 
     def step(self) -> StepPlan | None:
-        while self._pending and self._pending[-1].arrival_s <= self.now:
+        while self._pending and self._pending[-1].request.arrival_s <= self.now:
             self.add(self._pending.pop())
         plan = self.scheduler.schedule(self.now)
         if plan is None:
             if self._pending:
-                self.now = self._pending[-1].arrival_s
+                self.now = self._pending[-1].request.arrival_s
             return None
         self.plans.append(plan)
         for share in plan.sequences:
