@@ -50,7 +50,8 @@ def build_core(
 
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
-    checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
+    # The face in front of the core has read the same configuration and logged what is odd about it.
+    checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format, quiet=True)
     resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
     worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
     observed = worker if wrap_worker is None else wrap_worker(worker)
