@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.fakes import FakeWorker, make_fake_core
 
 from octavo.config.engine import EngineConfig
-from octavo.engine import core_process
+from octavo.engine.core import process
 from octavo.engine.core.build import BuiltCore
 from octavo.step import StepPlan
 
@@ -36,4 +36,4 @@ def make_core(config: EngineConfig) -> BuiltCore:
 
 
 if __name__ == "__main__":
-    sys.exit(core_process.main(make_core))
+    sys.exit(process.main(make_core))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from octavo.config.machine import Machine
 from octavo.config.resolve import resolve
 from octavo.engine.core.build import BuiltCore, assemble_core
 from octavo.loader.checkpoint import open_config
+from octavo.request import Request
+from octavo.sampling_params import SamplingParams
+from octavo.sequence import Sequence
 from octavo.step import (
     NewSequence,
     Relayout,
@@ -30,7 +33,7 @@ from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 EOS = 256
 VOCAB_SIZE = 260
-MACHINE = Machine(num_cpus=2, available_bytes=2**30)
+MACHINE = Machine(num_cpus=2, available_bytes=2**30, total_bytes=2**31)
 MODEL_CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -77,6 +80,31 @@ def write_model(folder: Path) -> Path:
     tokenizer_config = {"eos_token": "<eos>", "chat_template": CHAT_TEMPLATE}
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     return folder
+
+
+def make_sequence(
+    seq_id: int,
+    prompt: Iterable[int],
+    max_tokens: int = 4,
+    *,
+    choice: int = 0,
+    fork_of: int | None = None,
+    adapter_id: str = "",
+    output_token_ids: Iterable[int] = (),
+    expected_s: float = 0.0,
+    **fields: Any,
+) -> Sequence:
+    """A sequence of a request of its own; fields of the request as keywords."""
+    values: dict[str, Any] = {
+        "request_id": f"r{seq_id}",
+        "sampling": SamplingParams(max_tokens=max_tokens),
+        "seed": 0,
+        "stop_token_ids": [],
+        "arrival_s": 0.0,
+        **fields,
+    }
+    request = Request(prompt_token_ids=list(prompt), max_tokens=max_tokens, **values)
+    return Sequence(seq_id, request, choice, fork_of, adapter_id, list(output_token_ids), expected_s=expected_s)
 
 
 class FakeWorker:

@@ -16,6 +16,7 @@ from octavo.loader.checkpoint import Checkpoint, open_checkpoint, open_config
 from octavo.loader.parameters import parameter_shapes
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, SampledToken, ScheduledSequence, StepPlan, StepResult, TokenLogprobs
+from octavo.worker.program import load_parameters
 from octavo.worker.worker import Worker
 
 BLOCK_SIZE = 8
@@ -34,11 +35,11 @@ def make_worker(checkpoint: Checkpoint, device: str = "reference", kv_cache_dtyp
     limits: dict[str, Any] = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "max_model_len": 200, **scheduler}
     config = EngineConfig(
         loading=LoadingConfig(dtype="float32"),
-        cache=CacheConfig(block_size=BLOCK_SIZE, kv_cache_dtype=kv_cache_dtype),
+        cache=CacheConfig(block_size=BLOCK_SIZE, kv_cache_dtype=kv_cache_dtype, num_gpu_blocks_override=NUM_BLOCKS),
         scheduler=SchedulerConfig(**limits),
         backend=BackendConfig(device=device, num_threads=1),
     )
-    return Worker(config, checkpoint, NUM_BLOCKS)
+    return Worker(config, load_parameters(config, checkpoint))
 
 
 @dataclass

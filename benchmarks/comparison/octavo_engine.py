@@ -11,10 +11,10 @@ from pathlib import Path
 from comparison.processes import PeerError
 from comparison.settings import Settings
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
 from octavo.loader.checkpoint import open_checkpoint
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 BLOCK_SIZE = 16
 
@@ -64,7 +64,7 @@ def make_engine(settings: Settings, longest: int, num_seqs: int = 1) -> LLMEngin
         "block_size": BLOCK_SIZE,
         "num_gpu_blocks_override": num_seqs * -(-longest // BLOCK_SIZE) + 2,
     }
-    return LLMEngine(EngineArgs.from_options(**(options | settings.octavo_args)).create_engine_config())
+    return LLMEngine(EngineArgs(**(options | settings.octavo_args)).create_engine_config())
 
 
 class EngineUnderTest:
@@ -101,7 +101,7 @@ class EngineUnderTest:
         self._num_requests += 1
         params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
         start_s = time.perf_counter()
-        self._engine.add_request(str(self._num_requests), prompt, params, output_kind=OutputKind.DELTA)
+        self._engine.add_request(str(self._num_requests), prompt, params, output_kind=RequestOutputKind.DELTA)
         first_s, num_output = 0.0, 0
         while self._engine.has_unfinished_requests():
             num_output += count_tokens(self._engine.step())
@@ -128,7 +128,7 @@ def run_batch(engine: LLMEngine, prompts: Sequence[str], output_lens: Sequence[i
     start_s = time.perf_counter()
     for index, (prompt, output_len) in enumerate(zip(prompts, output_lens, strict=True)):
         params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
-        engine.add_request(f"{start_s}-{index}", prompt, params, output_kind=OutputKind.FINAL_ONLY)
+        engine.add_request(f"{start_s}-{index}", prompt, params, output_kind=RequestOutputKind.FINAL_ONLY)
     while engine.has_unfinished_requests():
         outputs = engine.step()
         num_input += sum(len(output.prompt_token_ids) for output in outputs)

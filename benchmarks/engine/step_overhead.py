@@ -21,10 +21,9 @@ from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.core.build import assemble_core
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.wire.messages import FromCore, StepOutputs
 from octavo.request import Request
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.step import SampledToken, StepPlan, StepResult, TokenLogprobs
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
@@ -68,7 +67,7 @@ def measure(num_sequences: int, num_logprobs: int) -> dict[str, float]:
             stop_token_ids=[25],
             arrival_s=0.0,
         )
-        outputs.add(request, None, OutputKind.DELTA)
+        outputs.add(request, None, RequestOutputKind.DELTA)
         core.add_request(request)
     while core.stats().num_running < num_sequences or core.stats().num_waiting:
         outputs.process(core.step(), 0.0)

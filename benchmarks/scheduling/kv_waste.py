@@ -19,7 +19,8 @@ import statistics
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import memory_report
+from octavo.kvcache.survey import memory_report
+from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
@@ -40,8 +41,16 @@ def sequences(count: int, seed: int) -> list[Sequence]:
         prompt = min(MAX_MODEL_LEN // 2, draw(rng, MEAN_PROMPT))
         output = min(MAX_MODEL_LEN - prompt, draw(rng, MEAN_OUTPUT))
         token_ids = [rng.randrange(49152) for _ in range(prompt)]
-        sampling = SamplingParams(max_tokens=output)
-        made.append(Sequence(seq_id, str(seq_id), token_ids, sampling, 0, output, frozenset({NEVER}), float(seq_id)))
+        request = Request(
+            request_id=str(seq_id),
+            prompt_token_ids=token_ids,
+            sampling=SamplingParams(max_tokens=output),
+            seed=0,
+            max_tokens=output,
+            stop_token_ids=[NEVER],
+            arrival_s=float(seq_id),
+        )
+        made.append(Sequence(seq_id, request))
     return made
 
 

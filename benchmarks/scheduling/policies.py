@@ -17,6 +17,7 @@ from pathlib import Path
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
+from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
@@ -74,20 +75,24 @@ def load(seconds: float, seed: int = 1) -> list[Sequence]:
         requests.append((at_s, LIGHT, rng.randint(50, 300), rng.randint(10, 40)))
     requests.sort()
     return [
-        Sequence(
-            seq_id=seq_id,
-            request_id=str(seq_id),
-            prompt_token_ids=[seq_id] * prompt,
-            sampling=SamplingParams(),
-            seed=0,
-            max_tokens=output,
-            stop_token_ids=frozenset(),
-            arrival_s=at_s,
-            priority=0 if tenant == LIGHT else 1,
-            tenant=tenant,
-        )
+        make_sequence(seq_id, prompt, output, at_s, 0 if tenant == LIGHT else 1, tenant)
         for seq_id, (at_s, tenant, prompt, output) in enumerate(requests)
     ]
+
+
+def make_sequence(seq_id: int, num_prompt: int, num_output: int, arrival_s: float, priority: int, tenant: str) -> Sequence:
+    request = Request(
+        request_id=str(seq_id),
+        prompt_token_ids=[seq_id] * num_prompt,
+        sampling=SamplingParams(),
+        seed=0,
+        max_tokens=num_output,
+        stop_token_ids=[],
+        arrival_s=arrival_s,
+        priority=priority,
+        tenant=tenant,
+    )
+    return Sequence(seq_id, request)
 
 
 def make_scheduler(policy: str, config: SchedulerConfig, num_blocks: int = NUM_BLOCKS) -> Scheduler:
@@ -115,10 +120,10 @@ def run(policy: str, requests: list[Sequence], *, speed: float = 1.0, max_num_se
         for update in scheduler.settle(plan, StepResult(plan.step_id, sampled), now):
             if update.new_token_ids:
                 waits.setdefault(update.seq_id, now - requests[update.seq_id].arrival_s)
-    by_tenant = {name: [waits[s.seq_id] for s in requests if s.tenant == name] for name in (GREEDY, LIGHT)}
+    by_tenant = {name: [waits[s.seq_id] for s in requests if s.request.tenant == name] for name in (GREEDY, LIGHT)}
     everybody = Waits.of(list(waits.values()))
     greedy = Waits.of(by_tenant[GREEDY] or [0.0])
-    return Row(policy, everybody, greedy, Waits.of(by_tenant[LIGHT]), round(now, 1), scheduler.stats().num_preemptions)
+    return Row(policy, everybody, greedy, Waits.of(by_tenant[LIGHT]), round(now, 1), scheduler.num_preemptions)
 
 
 def step_s(plan: StepPlan) -> float:
@@ -140,17 +145,8 @@ def _step_times(policy: str, num_running: int, num_waiting: int, num_steps: int 
     scheduler, rng = make_scheduler(policy, config, num_blocks=num_running * 300), random.Random(1)
     for seq_id in range(num_running + num_waiting):
         scheduler.add(
-            Sequence(
-                seq_id=seq_id,
-                request_id=str(seq_id),
-                prompt_token_ids=[1] * rng.randint(8, 64),
-                sampling=SamplingParams(),
-                seed=0,
-                max_tokens=rng.randint(16, 512),
-                stop_token_ids=frozenset(),
-                arrival_s=seq_id * 1e-6,
-                priority=rng.randint(0, 3),
-                tenant=f"t{rng.randint(0, 19)}",
+            make_sequence(
+                seq_id, rng.randint(8, 64), rng.randint(16, 512), seq_id * 1e-6, rng.randint(0, 3), f"t{rng.randint(0, 19)}"
             )
         )
     now, costs = 1.0, []
@@ -195,7 +191,7 @@ def main() -> None:
 
 def _renumbered(requests: list[Sequence]) -> list[Sequence]:
     """The light tenant's requests alone."""
-    light = [sequence for sequence in requests if sequence.tenant == LIGHT]
+    light = [sequence for sequence in requests if sequence.request.tenant == LIGHT]
     for seq_id, sequence in enumerate(light):
         sequence.seq_id = seq_id
     return light

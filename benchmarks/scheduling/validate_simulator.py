@@ -24,10 +24,9 @@ import numpy as np
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import DEFAULT_MODEL
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.frontend.served_model import locate_model
 from octavo.engine.llm_engine import LLMEngine
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.simulator.calibrate import calibrate
 from octavo.simulator.fleet import FleetSpec, simulate
 from octavo.simulator.profile import Profile, load_profile
@@ -74,7 +73,7 @@ def run_engine(engine: LLMEngine, trace: Trace, max_concurrency: int | None, see
                 due_s[sent] = now_s
             length = int(trace.num_output[sent])
             params = SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True)
-            engine.add_request(str(sent), prompts[sent], params, output_kind=OutputKind.DELTA)
+            engine.add_request(str(sent), prompts[sent], params, output_kind=RequestOutputKind.DELTA)
             sent, live = sent + 1, live + 1
         if not live:
             time.sleep(max(0.0, due_s[sent] - now_s))

@@ -6,6 +6,12 @@ on stderr and an exit code. Messages give the value, the limit and the way out.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+_NEAR = 0.75
+"""Likeness from which a name is taken for a misspelt one: with less, hints name things that have nothing to do with it."""
+
 
 class OctavoError(Exception):
     """Base of all errors octavo raises on purpose.
@@ -27,7 +33,7 @@ class OctavoError(Exception):
             self.code = code
 
 
-class InvalidRequestError(OctavoError):
+class InvalidRequestError(OctavoError, ValueError):
     """A request field is malformed, out of range or contradicts another one."""
 
     status = 400
@@ -108,3 +114,9 @@ class LoadError(OctavoError):
 
     code = "load_error"
     exit_code = 2
+
+
+def did_you_mean(name: str, known: Iterable[object], prefix: str = "") -> str:
+    """"; did you mean X?" with the known name that is near, or "" if none is."""
+    near = difflib.get_close_matches(name[:100], [str(word) for word in known], n=1, cutoff=_NEAR)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""

@@ -12,12 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.input import Prompt
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.guard import Guard, guarded
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import InvalidRequestError
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.progress import PullProgress
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.tokenizer import Tokenizer
 
@@ -28,19 +29,20 @@ Message = Mapping[str, Any]
 class LLM:
     """A model and an engine for batches of prompts. `model` and all further options are those of EngineArgs.
 
-    Use it as a context manager, call `close`, or let it be collected: each frees the model. Not for several threads at once.
+    Use it as a context manager, call `close`, or let it be collected: each frees the model. Threads that share
+    it wait for each other; a forked copy of the process cannot use it.
     """
 
     def __init__(self, model: str | None = None, **engine_args: Any) -> None:
         """Load the model (the embedded default without one). Raises ConfigError or LoadError."""
-        if model is not None:
-            engine_args["model"] = model
-        config = EngineArgs.from_options(**engine_args).create_engine_config()
+        config = EngineArgs(model, **engine_args).create_engine_config()
         with PullProgress() as report:
             self.llm_engine = LLMEngine(config, report=report)
         self._num_requests = 0
+        self._guard = Guard("LLM")
         self._finalizer = weakref.finalize(self, LLMEngine.shutdown, self.llm_engine)
 
+    @guarded
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
@@ -123,7 +125,7 @@ class LLM:
         request_id = f"{self._num_requests}"
         self._num_requests += 1
         try:
-            self.llm_engine.add_request(request_id, prompt, sampling, output_kind=OutputKind.FINAL_ONLY)
+            self.llm_engine.add_request(request_id, prompt, sampling, output_kind=RequestOutputKind.FINAL_ONLY)
         except InvalidRequestError as error:
             error.message = f"prompt {index}: {error.message}"
             error.args = (error.message,)

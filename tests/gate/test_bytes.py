@@ -14,8 +14,9 @@ import pytest
 from workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
 
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
+from octavo.sampling_params import RequestOutputKind
 
 MAX_MODEL_LEN = 1600
 AMPLE_BLOCKS = 1200
@@ -158,7 +159,7 @@ def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
     while waiting or engine.has_unfinished_requests():
         for index in waiting[:2]:
             job, priority = jobs[index], len(waiting)
-            engine.add_request(str(index), job.prompt, job.params, priority=priority, output_kind=OutputKind.FINAL_ONLY)
+            engine.add_request(str(index), job.prompt, job.params, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY)
         del waiting[:2]
         outputs.update({output.request_id: output for output in engine.step()})
         before = engine.stats().num_swapped_blocks
@@ -188,7 +189,7 @@ def test_threads_eager_mode_and_block_size_do_not_change_a_byte(
 
 def test_streamed_deltas_join_to_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
     engine = make_engine(smollm2_gguf)
-    assert_equal(serve_all(engine, jobs, OutputKind.DELTA), alone, "streamed")
+    assert_equal(serve_all(engine, jobs, RequestOutputKind.DELTA), alone, "streamed")
     engine.shutdown()
 
 
@@ -214,7 +215,7 @@ def test_reconfiguring_while_requests_run_does_not_change_a_byte(
         engine.shutdown()
     engine = make_engine(smollm2_gguf, **options)
     for index, job in enumerate(jobs):
-        engine.add_request(str(index), job.prompt, job.params, output_kind=OutputKind.FINAL_ONLY)
+        engine.add_request(str(index), job.prompt, job.params, output_kind=RequestOutputKind.FINAL_ONLY)
     changes, reports, outputs = list(CHANGES), [], {}
     while engine.has_unfinished_requests():
         if changes and engine.stats().num_steps >= 3 * (len(CHANGES) - len(changes) + 1):

@@ -12,12 +12,11 @@ from typing import Any, Protocol
 
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.config.engine import EngineConfig
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError, RequestFailedError
 from octavo.loadgen.client import Connection, Target, text_of_event
 from octavo.request import new_request_id
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_encoding import encode_chat
 
 Message = Mapping[str, str]
@@ -73,7 +72,7 @@ class LocalSource:
         engine = self._engine
         request_id = new_request_id()
         params = SamplingParams(**({"max_tokens": None, **engine.generation_defaults} | sampling.given()))
-        engine.add_request(request_id, token_ids, params, output_kind=OutputKind.DELTA)
+        engine.add_request(request_id, token_ids, params, output_kind=RequestOutputKind.DELTA)
         self.interrupted = False
         with _interrupt_sets(self):
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def _windows(
 
 def _read_text(file: str) -> str:
     try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
+        return Path(os.path.expanduser(file)).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
         raise ConfigError(f"--file {file} cannot be read: {reason}", param="file") from None

@@ -12,7 +12,7 @@ import click
 from octavo import __version__
 from octavo.cli.lazy_group import LazyGroup
 from octavo.config.flags import debug_enabled
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, did_you_mean
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("octavo.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API."),
@@ -86,6 +86,9 @@ def run(arguments: list[str]) -> int:
 def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption):
+        known = [flag.lstrip("-") for param in context.command.params for flag in param.opts] if context is not None else []
+        text = f"there is no option {error.option_name}{did_you_mean(error.option_name.lstrip('-'), known, '--')}"
     command = f"{context.command_path} --help" if context is not None else "octavo --help"
     return f"{text.rstrip('.')} (see {command})"
 

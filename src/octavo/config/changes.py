@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -12,7 +11,7 @@ from octavo.config.engine import EngineConfig
 from octavo.config.resolve import check_option
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.swap_budget import num_swap_blocks
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, did_you_mean
 
 Value = int | float | str | bool | None
 ZERO_IS_NONE = ("target_itl", "max_num_queued_tokens", "queue_timeout")
@@ -49,9 +48,8 @@ class Changes:
         known = [field.name for field in fields(cls)]
         for name, value in values.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-                raise ConfigError(f"{name[:100]!r} cannot be changed while the engine runs; {hint}", param=name[:100])
+                hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+                raise ConfigError(f"{name[:100]!r} cannot be changed while the engine runs{hint}", param=name[:100])
             if value is None:
                 raise ConfigError(f"{name} is null; leave it out to keep it", param=name)
         if not values:

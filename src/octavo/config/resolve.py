@@ -15,6 +15,7 @@ from octavo.config.cache import GIB, blocks_for
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import LoadingConfig
 from octavo.config.machine import Machine
+from octavo.config.memory_share import share_for_cache
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.swap_budget import num_swap_blocks
@@ -90,6 +91,8 @@ def resolve(
 ) -> Resolved:
     """Fill every None and "auto" of `config` for this model on this machine. Resolving twice changes nothing.
 
+    machine       its available_bytes are shared by KV cache and swap space: the weights are loaded already
+    weight_bytes  to be printed
     Raises ConfigError naming the flag, its value, the limit and the way out.
     """
     check_options(config)
@@ -116,8 +119,9 @@ def resolve(
         )
     _note_idle_options(config, notices)
     wanted_len = scheduler.max_model_len or model.max_position
-    free_bytes = max(0, machine.available_bytes - weight_bytes)
-    num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
+    free_bytes = machine.available_bytes
+    share_bytes = share_for_cache(cache.gpu_memory_utilization, machine, weight_bytes, notices)
+    num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes, share_bytes)
     if cache.kv_cache_memory is not None and scheduler.max_model_len is None:
         _require_useful_context(model, num_blocks, cache.block_size, block_bytes)
     max_model_len = _fit_context(scheduler.max_model_len, model, num_blocks, cache.block_size, block_bytes, notices)
@@ -225,8 +229,10 @@ def _auto_kv_dtype(loading: LoadingConfig, model: ModelConfig) -> str:
     return "float32" if held == "float32" else "float16"
 
 
-def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, block_bytes: int, free_bytes: int) -> int:
-    """KV blocks from the override, the budget, or the default share of free memory, in that order."""
+def _num_blocks(
+    config: EngineConfig, max_model_len: int, max_num_seqs: int, block_bytes: int, free_bytes: int, share_bytes: int | None
+) -> int:
+    """KV blocks from the override, the budget, the share that was asked for, or the default one of free memory."""
     cache = config.cache
     override, budget_gib = cache.num_gpu_blocks_override, cache.kv_cache_memory
     if override is not None:
@@ -241,7 +247,8 @@ def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, blo
         num_blocks, flag = int(budget_gib * GIB) // block_bytes, f"--kv-cache-memory {budget_gib:g}"
     else:
         useful = max_num_seqs * blocks_for(max_model_len, cache.block_size)
-        return max(1, min(useful, min(MAX_DEFAULT_KV_BYTES, free_bytes // DEFAULT_KV_SHARE) // block_bytes))
+        budget = min(MAX_DEFAULT_KV_BYTES, free_bytes // DEFAULT_KV_SHARE) if share_bytes is None else share_bytes
+        return max(1, min(useful, budget // block_bytes))
     if num_blocks < 1:
         raise ConfigError(
             f"{flag} is less than one KV block of {_size(block_bytes)}; give at least {_gib_up(block_bytes)} GiB",

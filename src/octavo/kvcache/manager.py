@@ -360,7 +360,7 @@ class KVCacheManager:
         """Digest of the full block at index of a sequence, from its chain, which grows as needed."""
         chain = self._chains.get(sequence.seq_id)
         if chain is None:
-            chain = [root_digest(self._weights_version, sequence.adapter_id, sequence.cache_salt)]
+            chain = [root_digest(self._weights_version, sequence.adapter_id, sequence.request.cache_salt)]
             self._chains[sequence.seq_id] = chain
         size = self.block_size
         for block in range(len(chain) - 1, index + 1):

@@ -19,6 +19,7 @@ from octavo.loader.hf_config import read_hf_config
 from octavo.loader.identity import FileIdentity, identify
 from octavo.loader.parameters import check_parameters, parameter_shapes
 from octavo.loader.safetensors import SafetensorsFile, have_equal_bytes, open_folder
+from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.loader.stored import StoredTensor
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Checkpoint:
     tensors              Hugging Face parameter name -> StoredTensor; every parameter the architecture needs, in its right shape
     weights_version      sha256 over names, sizes, change times and headers of the weight files: changes when a file is replaced
     files                every file that was read, so that a later change can be noticed (identity.changed_file)
-    generation_defaults  sampling settings the checkpoint recommends, under the names of SamplingParams
+    generation_defaults  sampling settings that the model's makers recommend
     gguf                 the first GGUF file, whose metadata holds tokenizer and chat template; None for a folder
     """
 
@@ -48,7 +49,7 @@ class Checkpoint:
     tensors: Mapping[str, StoredTensor]
     weights_version: bytes
     files: tuple[FileIdentity, ...]
-    generation_defaults: dict[str, float | int]
+    generation_defaults: SamplingAdvice
     gguf: GgufFile | None
 
 
@@ -77,7 +78,7 @@ def open_checkpoint(path: Path, load_format: str = "auto", *, quiet: bool = Fals
     return Checkpoint(path, config, tensors, _weights_version(weights, config), opened, defaults, None)
 
 
-def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, dict[str, float | int]]:
+def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, SamplingAdvice]:
     """Configuration and sampling defaults alone. A GGUF file's header is parsed; a folder's weight files are not opened.
 
     Raises: as open_checkpoint.

@@ -21,6 +21,7 @@ from octavo.loader.hf_config import (
     gemma_embedding_scale,
 )
 from octavo.loader.rope_config import extended_context
+from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -49,8 +50,8 @@ _GEMMA3_27B_LAYERS = 62
 _FLOAT_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
-def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[ModelConfig, dict[str, float | int]]:
-    """The model's configuration and sampling defaults from the first file's metadata and the tensors of all shards.
+def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[ModelConfig, SamplingAdvice]:
+    """The model's configuration and sampling settings from the first file's metadata and the tensors of all shards.
 
     quiet: log no warnings.
     Raises: LoadError naming file and key; for an unknown architecture it lists the known ones.
@@ -64,7 +65,7 @@ def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[Mod
     tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
     if fields.integer("expert_count", 0, low=0):
         raise fields.error("expert_count", f"is {fields.value('expert_count')}; mixtures of experts are not supported")
-    return _model_config(name, general, fields, tensors), _generation_defaults(general)
+    return _model_config(name, general, fields, tensors), _sampling_advice(name, general)
 
 
 def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
@@ -255,10 +256,14 @@ def _eos_token_ids(general: Fields, vocab_size: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def _generation_defaults(general: Fields) -> dict[str, float | int]:
-    """Sampling settings recommended by the checkpoint's author, under the names of SamplingParams."""
+def _sampling_advice(architecture: str, general: Fields) -> SamplingAdvice:
+    """The file's own settings; those of the model's family where it has none."""
     advice: dict[str, float | int | None] = {
         name: general.advice(key, low, high) for key, (name, low, high) in _SAMPLING_KEYS.items()
     }
     advice["top_k"] = general.advice("general.sampling.top_k", -1, (1 << 31) - 1, whole=True)
-    return {name: value for name, value in advice.items() if value is not None}
+    defaults = {name: value for name, value in advice.items() if value is not None}
+    if defaults:
+        return SamplingAdvice(defaults, "the file recommends")
+    names = [general.values.get(f"general.{key}") for key in ("basename", "name", "finetune")]
+    return advice_for_family(architecture, *(name for name in names if isinstance(name, str)))

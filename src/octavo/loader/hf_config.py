@@ -15,6 +15,7 @@ from octavo.config.model import LayerKind, ModelConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, read_json_object
 from octavo.loader.rope_config import extended_context, gemma3_ropes_from_fields, rope_from_fields
+from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.log import get_logger
 
 MAX_VOCAB, MAX_WIDTH, MAX_LAYERS, MAX_HEADS, MAX_HEAD_DIM, MAX_POSITION = 1 << 24, 1 << 20, 1024, 4096, 4096, 1 << 30
@@ -46,8 +47,8 @@ class Sizes(TypedDict):
     max_position: int
 
 
-def read_hf_config(folder: Path, *, quiet: bool = False) -> tuple[ModelConfig, dict[str, float | int]]:
-    """The model's configuration and its sampling defaults. Raises: LoadError naming file and key; weights are not touched.
+def read_hf_config(folder: Path, *, quiet: bool = False) -> tuple[ModelConfig, SamplingAdvice]:
+    """The model's configuration and the advice on sampling. Raises: LoadError naming file and key; weights are not touched.
 
     quiet: log no warnings.
     """
@@ -57,7 +58,8 @@ def read_hf_config(folder: Path, *, quiet: bool = False) -> tuple[ModelConfig, d
     fields = Fields(read_json_object(path), str(path), quiet=quiet)
     generation = _generation_fields(folder / "generation_config.json", quiet)
     config = model_config(fields, generation)
-    return config, generation_defaults(generation)
+    values = generation_defaults(generation)
+    return config, SamplingAdvice(values, "generation_config.json recommends") if values else SamplingAdvice()
 
 
 def _generation_fields(path: Path, quiet: bool) -> Fields:

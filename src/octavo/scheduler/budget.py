@@ -15,7 +15,7 @@ MB; without it one prompt of 8,000 tokens would take gigabytes."""
 
 
 def wants_prompt_logprobs(sequence: Sequence) -> bool:
-    return sequence.sampling.prompt_logprobs is not None
+    return sequence.request.sampling.prompt_logprobs is not None
 
 
 def check_capacity(max_model_len: int, num_blocks: int, block_size: int, *, param: str) -> None:

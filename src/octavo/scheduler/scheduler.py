@@ -14,21 +14,17 @@ from collections.abc import Iterable
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import Growth, KVCacheManager, PrefixMatch
-from octavo.scheduler.admission import AdmissionRule
+from octavo.scheduler.admission import AdmissionRule, match_of
 from octavo.scheduler.budget import StepBudget, StepLimits
-from octavo.scheduler.checks import check_runnable, resolved_max_model_len
+from octavo.scheduler.checks import check_books, check_runnable, resolved_max_model_len
 from octavo.scheduler.deadlines import Deadlines
-from octavo.scheduler.draft import StepDraft, new_sequence
 from octavo.scheduler.estimator import Estimator
-from octavo.scheduler.integrity import check_books
-from octavo.scheduler.matching import match_of
-from octavo.scheduler.order import Order, Rank
+from octavo.scheduler.order import Order, SortKey
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.preemption import NO_MOVES, Preemption
 from octavo.scheduler.queues import WaitingQueue
-from octavo.scheduler.stats import SchedulerStats
+from octavo.scheduler.step_builder import StepBuilder, WorkerMemory, new_sequence
 from octavo.scheduler.update import SequenceUpdate, end_of, settle_share
-from octavo.scheduler.worker_memory import WorkerMemory
 from octavo.sequence import FinishReason, Sequence, SequenceState
 from octavo.step import PromptLogprobs, SampledToken, ScheduledSequence, StepPlan, StepResult
 
@@ -55,7 +51,7 @@ class Scheduler:
         """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len, or that is not resolved."""
         self.max_model_len = resolved_max_model_len(config, manager)
         self.estimator = estimator or Estimator()
-        self._preemption = preemption or Preemption()
+        self.preemption = preemption or Preemption()
         self._manager = manager
         self._order = Order(policy, config.max_wait)
         self._deadlines = Deadlines(config.queue_timeout)
@@ -71,8 +67,8 @@ class Scheduler:
         self._ended: list[SequenceUpdate] = []
         """Ends decided while scheduling; reported by the next settle."""
         self._worker = WorkerMemory()
-        self._num_steps = self._num_scheduled_tokens = self._num_preemptions = 0
-        self._scheduled_s = self._step_s = 0.0
+        self._num_steps = self.num_preemptions = 0
+        self._scheduled_s = 0.0
 
     @property
     def num_running(self) -> int:
@@ -93,18 +89,6 @@ class Scheduler:
     def has_work(self) -> bool:
         """Whether schedule() has something to plan, or a step is in flight."""
         return bool(self._sequences or self._ended or self._plan)
-
-    def stats(self) -> SchedulerStats:
-        return SchedulerStats(
-            num_running=len(self._running),
-            num_waiting=len(self._waiting),
-            num_steps=self._num_steps,
-            num_scheduled_tokens=self._num_scheduled_tokens,
-            num_preemptions=self._num_preemptions,
-            step_s=self._step_s,
-            cache=self._manager.stats(),
-            preemption=self._preemption,
-        )
 
     def add(self, sequence: Sequence) -> None:
         """Put a new sequence into the waiting queue. Raises an InvalidRequestError for one that could never run."""
@@ -143,13 +127,12 @@ class Scheduler:
         self._scheduled_s = now
         for sequence, end in self._deadlines.expired(now):
             self._ended.append(self._end_with_update(sequence, None, end))
-        draft = StepDraft(StepBudget(self._limits.max_tokens, self._limits.chunk_size))
-        self._fill(draft, now)
-        if not draft.shares and not self._ended and not self._manager.moves()[0]:
+        step = StepBuilder(StepBudget(self._limits.max_tokens, self._limits.chunk_size))
+        self._fill(step, now)
+        if not step.shares and not self._ended and not self._manager.moves()[0]:
             return None
         self._num_steps += 1
-        self._num_scheduled_tokens += self._limits.max_tokens - draft.budget.tokens
-        self._plan = draft.finish(self._num_steps, self._worker.take_removed(), self._manager.moves())
+        self._plan = step.finish(self._num_steps, self._worker.take_removed(), self._manager.moves())
         return self._plan
 
     def settle(self, plan: StepPlan, result: StepResult, now: float) -> list[SequenceUpdate]:
@@ -157,10 +140,10 @@ class Scheduler:
         assert plan is self._plan and result.step_id == plan.step_id, f"step {result.step_id} is not the step in flight"
         report = result.swap or NO_MOVES
         self._close_step(report.lost_slots, report.lost_blocks)
-        self._step_s = now - self._scheduled_s
-        self._preemption.observe(plan, report, self._step_s, now)
+        step_s = now - self._scheduled_s
+        self.preemption.observe(plan, report, step_s, now)
         if plan.sequences and not (result.failed or plan.swap_in or plan.swap_out):
-            self.estimator.observe_step(plan, self._step_s)
+            self.estimator.observe_step(plan, step_s)
         updates, self._ended = self._ended, []
         sampled = {token.seq_id: token for token in result.sampled}
         prompt_logprobs = {entry.seq_id: entry for entry in result.prompt_logprobs}
@@ -212,7 +195,7 @@ class Scheduler:
         self._manager = manager
         self._set_budgets(config)
         self._deadlines.set_queue_timeout(config.queue_timeout, self._sequences.values())
-        self._preemption.measured_block_s = swap_block_s or self._preemption.measured_block_s
+        self.preemption.measured_block_s = swap_block_s or self.preemption.measured_block_s
 
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
@@ -229,7 +212,7 @@ class Scheduler:
 
     def _set_budgets(self, config: SchedulerConfig) -> None:
         self._limits = StepLimits.of(config)
-        self._preemption.mode = config.preemption_mode
+        self.preemption.mode = config.preemption_mode
         self._order.max_wait_s = config.max_wait
         self._admission = AdmissionRule(config.admission, self._manager, self.estimator)
 
@@ -239,47 +222,47 @@ class Scheduler:
             sequence.expected_s = self.estimator.remaining_s(sequence, match.num_tokens)
         self._waiting.add(sequence)
 
-    def _fill(self, draft: StepDraft, now: float) -> None:
+    def _fill(self, step: StepBuilder, now: float) -> None:
         """Decodes in order of admission, then prefills, running or waiting, by policy; no admission once blocks ran out."""
-        num_preemptions = self._num_preemptions
+        num_preemptions = self.num_preemptions
         prefills = []
         for sequence in list(self._running.values()):
             if sequence.num_tokens - sequence.num_computed > 1:
                 prefills.append(sequence)
             else:
-                self._continue(sequence, draft)
+                self._continue(sequence, step)
         target_s = self._limits.target_itl_s
-        if target_s is not None and draft.shares:
-            draft.budget.prefill_tokens = self.estimator.prefill_budget(target_s, draft.shares.values(), prefills)
-        for rank, sequence in sorted((self._order.rank(sequence, now), sequence) for sequence in prefills):
-            if self._num_preemptions == num_preemptions:
-                self._admit_waiting(draft, now, rank)
-            self._continue(sequence, draft)
-        if self._num_preemptions == num_preemptions:
-            self._admit_waiting(draft, now, None)
+        if target_s is not None and step.shares:
+            step.budget.prefill_tokens = self.estimator.prefill_budget(target_s, step.shares.values(), prefills)
+        for key, sequence in sorted((self._order.key(sequence, now), sequence) for sequence in prefills):
+            if self.num_preemptions == num_preemptions:
+                self._admit_waiting(step, now, key)
+            self._continue(sequence, step)
+        if self.num_preemptions == num_preemptions:
+            self._admit_waiting(step, now, None)
 
-    def _continue(self, sequence: Sequence, draft: StepDraft) -> None:
-        if sequence.state is not SequenceState.RUNNING or sequence.seq_id in draft.shares:
+    def _continue(self, sequence: Sequence, step: StepBuilder) -> None:
+        if sequence.state is not SequenceState.RUNNING or sequence.seq_id in step.shares:
             return  # it gave way to one before it in this very step, and may even have been admitted again
-        num_new = draft.budget.share(sequence, sequence.num_computed)
+        num_new = step.budget.share(sequence, sequence.num_computed)
         if num_new > 0:
-            growth = self._grow(sequence, num_new, draft)
+            growth = self._grow(sequence, num_new, step)
             if growth is not None:
-                draft.add(sequence, num_new, growth, None, growth.new_block_ids)
+                step.add(sequence, num_new, growth, None, growth.new_block_ids)
 
-    def _admit_waiting(self, draft: StepDraft, now: float, limit: Rank | None) -> None:
-        """Waiting sequences that rank before `limit`, in order, until one does not fit: nobody overtakes it.
+    def _admit_waiting(self, step: StepBuilder, now: float, limit: SortKey | None) -> None:
+        """Waiting sequences that stand before `limit`, in order, until one does not fit: nobody overtakes it.
 
         Passed over are only those that wait for their fork's parent, or for the step's prompt_logprobs tokens.
         """
-        order, budget = self._order, draft.budget
+        order, budget = self._order, step.budget
         if not self._waiting or budget.prefill_tokens == 0:
             return
         if len(self._running) >= self._limits.max_seqs and not order.policy.preempts:
             return
         reserved = None
         for sequence in self._waiting.candidates(now):
-            if budget.prefill_tokens == 0 or (limit is not None and order.rank(sequence, now) > limit):
+            if budget.prefill_tokens == 0 or (limit is not None and order.key(sequence, now) > limit):
                 return
             match = match_of(sequence, self._sequences, self._manager)
             if match is None:
@@ -289,9 +272,9 @@ class Scheduler:
             while not self._fits(sequence, match, reserved):
                 victim = order.gives_way(sequence, self._running.values(), now)
                 if victim is None:
-                    self._preemption.promise(sequence, match, self._manager, now)
+                    self.preemption.promise(sequence, match, self._manager, now)
                     return
-                self._preempt(victim, draft)
+                self._preempt(victim, step)
                 reserved = self._admission.outstanding(self._running.values())
                 match = match_of(sequence, self._sequences, self._manager) or match
             # A prompt that is cached to its end still needs its last token computed: the logits come from there.
@@ -300,7 +283,7 @@ class Scheduler:
             if num_new == 0:
                 continue
             self._waiting.remove(sequence)
-            self._admit(sequence, match, first, num_new, draft, now)
+            self._admit(sequence, match, first, num_new, step, now)
             if sequence.state is SequenceState.RUNNING:
                 reserved += self._admission.outstanding((sequence,))
 
@@ -309,7 +292,7 @@ class Scheduler:
         count = len(self._running)
         return not count or (count < self._limits.max_seqs and self._admission.has_blocks(sequence, match, reserved))
 
-    def _admit(self, sequence: Sequence, match: PrefixMatch, first: int, num_new: int, draft: StepDraft, now: float) -> None:
+    def _admit(self, sequence: Sequence, match: PrefixMatch, first: int, num_new: int, step: StepBuilder, now: float) -> None:
         self._manager.allocate(sequence, match, first)
         if sequence.num_cached_prompt is None:
             sequence.num_cached_prompt = min(first, sequence.num_prompt)
@@ -319,13 +302,13 @@ class Scheduler:
         sequence.num_computed = first
         self._order.policy.lanes.admitted(sequence, now)
         self._running[sequence.seq_id] = sequence
-        growth = self._grow(sequence, num_new, draft)
+        growth = self._grow(sequence, num_new, step)
         if growth is None:
             return
         self._worker.learn(sequence.seq_id)
-        draft.add(sequence, num_new, growth, new_sequence(sequence), self._manager.block_ids(sequence.seq_id))
+        step.add(sequence, num_new, growth, new_sequence(sequence), self._manager.block_ids(sequence.seq_id))
 
-    def _grow(self, sequence: Sequence, num_new: int, draft: StepDraft) -> Growth | None:
+    def _grow(self, sequence: Sequence, num_new: int, step: StepBuilder) -> Growth | None:
         """Blocks for the next num_new tokens, preempting for them if it must. None: the sequence itself had to go."""
         first = sequence.num_computed
         while True:
@@ -338,13 +321,13 @@ class Scheduler:
                 return None
             victim = self._order.victim(self._running.values(), self._scheduled_s)
             victim.num_displaced += 1
-            self._preempt(victim, draft)
+            self._preempt(victim, step)
             if victim is sequence:
                 return None
 
-    def _preempt(self, victim: Sequence, draft: StepDraft) -> None:
-        draft.withdraw(victim)
-        self._preemption.preempt(victim, self._manager, self._scheduled_s)
+    def _preempt(self, victim: Sequence, step: StepBuilder) -> None:
+        step.withdraw(victim)
+        self.preemption.preempt(victim, self._manager, self._scheduled_s)
         self._requeue(victim)
 
     def _settle_share(
@@ -368,14 +351,14 @@ class Scheduler:
         self._orphans = []
 
     def _requeue(self, sequence: Sequence) -> None:
-        """Let it wait at the place its policy gives it; its tokens stay as they are. Blocks it still has are freed."""
+        """Let it wait where its policy puts it; its tokens stay as they are. Blocks it still has are freed."""
         del self._running[sequence.seq_id]
         self._manager.free_table(sequence.seq_id)
         self._worker.forget(sequence.seq_id)
         sequence.state = SequenceState.PREEMPTED
         sequence.num_computed = 0
         sequence.num_preemptions += 1
-        self._num_preemptions += 1
+        self.num_preemptions += 1
         self._enqueue(sequence)
 
     def _end_with_update(

@@ -35,7 +35,7 @@ class SequenceUpdate:
 
 def update_of(sequence: Sequence) -> SequenceUpdate:
     """An update without news yet."""
-    return SequenceUpdate(sequence.seq_id, sequence.request_id, sequence.choice, sequence.num_cached_prompt or 0)
+    return SequenceUpdate(sequence.seq_id, sequence.request.request_id, sequence.choice, sequence.num_cached_prompt or 0)
 
 
 def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> SequenceUpdate:
@@ -80,10 +80,10 @@ def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> Finis
     """
     output = sequence.output_token_ids
     output.append(token_id)
-    if token_id in sequence.stop_token_ids and len(output) > sequence.sampling.min_tokens:
+    if token_id in sequence.stop_token_ids and len(output) > sequence.request.sampling.min_tokens:
         sequence.stop_token_id = token_id
         return FinishReason.STOP
-    if len(output) >= sequence.max_tokens or sequence.num_tokens >= max_model_len:
+    if len(output) >= sequence.request.max_tokens or sequence.num_tokens >= max_model_len:
         return FinishReason.LENGTH
     return None
 

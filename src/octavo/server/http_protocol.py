@@ -11,6 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from octavo.server.descriptors import ConnectionLimit
 from octavo.server.errors import error_body
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -28,8 +29,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     uvicorn offers no other seam than its protocol class, hence the inheritance.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, limit: ConnectionLimit | None = None, **kwargs: Any) -> None:
+        """limit: connections beyond it get 503, so that open files are left for the server's own needs."""
         super().__init__(*args, **kwargs)
+        self._limit = limit
         self._in_head = False
         self._head_bytes = 0
         self._is_refused = False
@@ -37,6 +40,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self._limit is not None and self._limit.is_exceeded(len(self.connections)):
+            self._refuse(503, "the server has as many connections as it can hold; try again later", "too_many_connections")
+            return
         self._start_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -58,7 +58,7 @@ class ExpectedGrowth:
             return
         self.leave(counted)
         sequence = counted.sequence
-        expected = sequence.max_tokens if self._guaranteed else sequence.expected_output
+        expected = sequence.request.max_tokens if self._guaranteed else sequence.expected_output
         if self._guaranteed or expected > produced:
             blocks = blocks_for(counted.num_prompt + expected, self._size)
             self._known[sequence.seq_id] = blocks, origin

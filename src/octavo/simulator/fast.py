@@ -24,8 +24,9 @@ import math
 from collections import deque
 
 from octavo.config.cache import blocks_for
+from octavo.request import DEFAULT_TENANT, Request
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT, Sequence
+from octavo.sequence import Sequence
 from octavo.simulator.cost_model import CostModel, pairs_of, steps_before
 from octavo.simulator.expected_growth import NO_DECODE, ExpectedGrowth
 from octavo.simulator.recorder import Recorder
@@ -57,7 +58,7 @@ class _Live:
         self.request = request
         self.sequence = sequence
         self.num_prompt = num_prompt
-        self.max_output = sequence.max_tokens
+        self.max_output = sequence.request.max_tokens
         self.outputs = 0
         self.computed = 0
         self.granted = 0
@@ -109,15 +110,17 @@ class FastReplica:
         self.num_live += 1
         trace = self._trace
         sequence = Sequence(
-            seq_id=request,
-            request_id="",
-            prompt_token_ids=[],
-            sampling=_SAMPLING,
-            seed=0,
-            max_tokens=int(trace.num_output[request]),
-            stop_token_ids=_NO_TOKENS,
-            arrival_s=now_s,
-            tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
+            request,
+            Request(
+                request_id="",
+                prompt_token_ids=[],
+                sampling=_SAMPLING,
+                seed=0,
+                max_tokens=int(trace.num_output[request]),
+                stop_token_ids=[],
+                arrival_s=now_s,
+                tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
+            ),
         )
         self._waiting.append(_Live(request, int(trace.num_prompt[request]), sequence))
         recorder = self._recorder
@@ -390,4 +393,3 @@ class FastReplica:
 
 
 _SAMPLING = SamplingParams(temperature=0.0, ignore_eos=True)
-_NO_TOKENS: frozenset[int] = frozenset()

@@ -18,7 +18,7 @@ from octavo.sequence import Sequence
 
 def fitting_steps(running: Running[Sequence], manager: KVCacheManager) -> int:
     """Decode steps that all of them can make: nobody ends, and free blocks suffice. At most those before the first end."""
-    limit = min(sequence.max_tokens - len(sequence.output_token_ids) for sequence in running) - 1
+    limit = min(sequence.request.max_tokens - len(sequence.output_token_ids) for sequence in running) - 1
     num_free, size = manager.num_free, manager.block_size
     while limit > 0:
         missing = 0

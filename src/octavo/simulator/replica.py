@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
+from octavo.request import DEFAULT_TENANT, Request
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.scheduler import Scheduler
-from octavo.sequence import DEFAULT_TENANT, Sequence
+from octavo.sequence import Sequence
 from octavo.simulator.cost_model import CostModel, load_of
 from octavo.simulator.jump import fitting_steps, leap
 from octavo.simulator.recorder import Recorder
@@ -76,16 +77,18 @@ class Replica:
             self.clock_s = now_s
         trace = self._trace
         sequence = Sequence(
-            seq_id=request,
-            request_id=str(request),
-            prompt_token_ids=prompt_of(trace, request),
-            sampling=_SAMPLING,
-            seed=0,
-            max_tokens=int(trace.num_output[request]),
-            stop_token_ids=frozenset(),
-            arrival_s=now_s,
-            priority=int(trace.priority[request]),
-            tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
+            request,
+            Request(
+                request_id=str(request),
+                prompt_token_ids=prompt_of(trace, request),
+                sampling=_SAMPLING,
+                seed=0,
+                max_tokens=int(trace.num_output[request]),
+                stop_token_ids=[],
+                arrival_s=now_s,
+                priority=int(trace.priority[request]),
+                tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
+            ),
         )
         self._live[request] = sequence
         self._steady = []

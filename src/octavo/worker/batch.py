@@ -6,8 +6,8 @@ Each resident sequence has a row (not to be confused with the rows of a step, wh
     block_tables  [rows, max_blocks]          block ids by position // block_size; num_blocks says how many
     settings      one array per sampling field, [rows]
 
-A step gathers from them with whole-array operations; Python loops run over sequences at most, never over tokens. What is looked
-at one sequence at a time (num_tokens, num_blocks) stands in SequenceState: a number taken out of an array costs five of those.
+A step gathers from them with whole-array operations; Python loops run over sequences at most, never over tokens. What is read
+one sequence at a time (num_tokens, num_blocks) stands in ResidentSequence: a number taken out of an array costs five of those.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from octavo.worker.settings import SettingsTable
 
 
 @dataclass(slots=True, eq=False)
-class SequenceState:
+class ResidentSequence:
     """The parts of a sequence that are no arrays. Each stay in the batch has one of its own, equal to itself alone.
 
     masked_ids    ids masked while there are fewer than min_tokens outputs, int32
     has_history   penalties are on, so that the sampler needs the token ids
-    has_bias      logit_bias or min_tokens are set, so that the sampler may have to add to its logits
+    has_bias      logit_bias, bad_words or min_tokens are set, so that the sampler may have to add to its logits
     """
 
     seq_id: int
@@ -46,14 +46,14 @@ class SequenceState:
 
 
 @dataclass(slots=True)
-class Share:
+class Segment:
     """Part of a sequence computed by one forward pass: positions [first, first + num_new).
 
     needs_sample        the logits of the last position choose the next token
     prompt_logit_rows   how many of the first positions' logits are wanted for prompt logprobs
     """
 
-    state: SequenceState
+    state: ResidentSequence
     first: int
     num_new: int
     needs_sample: bool
@@ -88,7 +88,7 @@ class Batch:
         self.vocab_size = vocab_size
         self._num_kv_blocks = num_blocks
         self._max_blocks = blocks_for(max_model_len, block_size)
-        self._states: dict[int, SequenceState] = {}
+        self._states: dict[int, ResidentSequence] = {}
         self._free_rows = list(range(max_seqs))[::-1]
         # zeros, not empty: the system hands out untouched pages, so a row costs memory only as far as it is filled.
         self.token_ids: I32 = np.zeros((max_seqs, max_model_len + 1), np.int32)
@@ -109,7 +109,7 @@ class Batch:
         if state is not None:
             self._free_rows.append(state.row)
 
-    def update(self, scheduled: ScheduledSequence) -> SequenceState:
+    def update(self, scheduled: ScheduledSequence) -> ResidentSequence:
         """Take in what a plan says of one sequence: itself if new, its new and replaced blocks.
 
         Raises: ValueError if the plan contradicts what is known; the sequence is then to be removed.
@@ -151,20 +151,20 @@ class Batch:
         for seq_id in self._states.keys() - relayout.tables.keys():
             self.remove(seq_id)
 
-    def append(self, state: SequenceState, token_id: int) -> None:
+    def append(self, state: ResidentSequence, token_id: int) -> None:
         """Add the token that a sequence just produced."""
         self.token_ids[state.row, state.num_tokens] = token_id
         state.num_tokens += 1
 
-    def blocks(self, state: SequenceState) -> I32:
+    def blocks(self, state: ResidentSequence) -> I32:
         """The block table, a view int32 [num_blocks]."""
         return self.block_tables[state.row, : state.num_blocks]
 
-    def history(self, state: SequenceState) -> I32:
+    def history(self, state: ResidentSequence) -> I32:
         """Prompt and output token ids so far, a view int32 [num_tokens]."""
         return self.token_ids[state.row, : state.num_tokens]
 
-    def step_inputs(self, shares: Sequence[Share]) -> StepInputs:
+    def step_inputs(self, shares: Sequence[Segment]) -> StepInputs:
         """The arrays of one forward pass, views into buffers that the next call overwrites.
 
         Logit rows stand share by share: first those for prompt logprobs, then the one to sample from.
@@ -190,7 +190,7 @@ class Batch:
         tables = self._tables_of(rows, int((first + num_new).max()))
         return StepInputs(token_ids, positions, slots, query_start, first, tables, self._logit_rows(shares, query_start))
 
-    def _decode_inputs(self, shares: Sequence[Share]) -> StepInputs:
+    def _decode_inputs(self, shares: Sequence[Segment]) -> StepInputs:
         """The same for a step of decodes, where a share is a row. After a forward pass no cache holds any of this code: a loop
         over the sequences takes half the time of the whole-array operations above, up to 32 of them at least."""
         count, size = len(shares), self.block_size
@@ -226,7 +226,7 @@ class Batch:
         tables = self._inputs.block_tables.reshape(-1)[: len(rows) * width].reshape(len(rows), width)
         return np.take(self.block_tables[:, :width], rows, axis=0, out=tables)
 
-    def _logit_rows(self, shares: Sequence[Share], query_start: I32) -> I32:
+    def _logit_rows(self, shares: Sequence[Segment], query_start: I32) -> I32:
         """Rows of the step whose logits are wanted, in share order."""
         out, end = self._inputs.logit_rows, 0
         for index, share in enumerate(shares):
@@ -252,18 +252,18 @@ class Batch:
         has_history = self.settings.set(row, new)
         self._free_rows.pop()
         self.token_ids[row, : token_ids.size] = token_ids
-        self._states[seq_id] = SequenceState(
+        self._states[seq_id] = ResidentSequence(
             seq_id,
             row,
             new.num_prompt,
             new.sampling,
             masked_ids=np.array(masked, np.int32),
             has_history=has_history,
-            has_bias=bool(new.sampling.logit_bias) or new.sampling.min_tokens > 0,
+            has_bias=bool(new.sampling.logit_bias or new.sampling.bad_words_ids) or new.sampling.min_tokens > 0,
             num_tokens=token_ids.size,
         )
 
-    def _update_blocks(self, state: SequenceState, scheduled: ScheduledSequence) -> None:
+    def _update_blocks(self, state: ResidentSequence, scheduled: ScheduledSequence) -> None:
         table, start = self.block_tables[state.row], state.num_blocks
         end = start + len(scheduled.new_block_ids)
         if end > self._max_blocks:

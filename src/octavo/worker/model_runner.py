@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Generic
 
-from octavo.ops.interface import F32, Backend, Program
+from octavo.ops.interface import Logits, Program, Sampling
 from octavo.step import PromptLogprobs, SampledToken
-from octavo.worker.batch import Batch, SequenceState, Share
+from octavo.worker.batch import Batch, ResidentSequence, Segment
 from octavo.worker.sampler import Sampler
 
 PROMPT_LOGIT_ROWS = 64
@@ -15,15 +16,15 @@ PROMPT_LOGIT_ROWS = 64
 logprobs is computed in several passes, which by the equal-bytes rule changes nothing but the time."""
 
 
-class ModelRunner:
+class ModelRunner(Generic[Logits]):
     """Runs a program over a batch. What goes wrong with one sequence is recorded, see `run`."""
 
-    def __init__(self, backend: Backend, program: Program, batch: Batch) -> None:
+    def __init__(self, backend: Sampling[Logits], program: Program[Logits], batch: Batch) -> None:
         self._program = program
         self._batch = batch
         self._sampler = Sampler(backend, batch)
 
-    def run(self, shares: Sequence[Share], failed: dict[int, str]) -> tuple[list[SampledToken], list[PromptLogprobs]]:
+    def run(self, shares: Sequence[Segment], failed: dict[int, str]) -> tuple[list[SampledToken], list[PromptLogprobs]]:
         """Compute all shares, then sample where asked. Sequences whose sampling or logprobs raised go into failed (id ->
         reason) and yield nothing more."""
         sampled: list[SampledToken] = []
@@ -37,10 +38,10 @@ class ModelRunner:
         return sampled, prompt_logprobs
 
     def _read_logits(
-        self, logits: F32, shares: Sequence[Share], prompt_logprobs: list[PromptLogprobs], failed: dict[int, str]
+        self, logits: Logits, shares: Sequence[Segment], prompt_logprobs: list[PromptLogprobs], failed: dict[int, str]
     ) -> list[SampledToken]:
         """Walk the logits, which stand share by share: prompt rows first, then the row to sample from."""
-        states: list[SequenceState] = []
+        states: list[ResidentSequence] = []
         rows: list[int] = []
         next_row = 0
         for share in shares:
@@ -58,15 +59,15 @@ class ModelRunner:
         return self._sampler.sample(logits, states, rows, failed)
 
 
-def forward_passes(shares: Sequence[Share], max_prompt_rows: int = PROMPT_LOGIT_ROWS) -> Iterator[list[Share]]:
+def forward_passes(shares: Sequence[Segment], max_prompt_rows: int = PROMPT_LOGIT_ROWS) -> Iterator[list[Segment]]:
     """Split shares into passes with at most max_prompt_rows logits for prompt logprobs each; usually there is one pass.
 
     A share that does not fit is cut after as many positions as do; its rest comes in the next pass.
     """
     while shares:
         room = max_prompt_rows
-        now: list[Share] = []
-        later: list[Share] = []
+        now: list[Segment] = []
+        later: list[Segment] = []
         for share in shares:
             if share.prompt_logit_rows <= room:
                 now.append(share)

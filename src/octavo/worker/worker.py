@@ -5,29 +5,30 @@ from __future__ import annotations
 import msgspec
 
 from octavo.config.engine import EngineConfig
-from octavo.loader.checkpoint import Checkpoint
-from octavo.ops.interface import Backend, Program
+from octavo.ops.interface import Program
+from octavo.ops.registry import AnyBackend
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
-from octavo.worker.batch import Batch, Share
+from octavo.worker.batch import Batch, Segment
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
-from octavo.worker.program import load_program
+from octavo.worker.program import LoadedModel
+from octavo.worker.swap_space import SwapSpace
 from octavo.worker.swapper import Swapper
 
 
 class Worker:
-    """Loads the checkpoint onto config.backend.device and executes plans.
+    """Reserves memory beside a model's parameters and executes plans.
 
-    config       resolved: num_threads and max_model_len are set
-    num_blocks   KV blocks to reserve
-    Raises: LoadError for weights that do not fit the architecture, ConfigError for a device or memory that cannot be had.
+    config       resolved, with the memory that the parameters of `loaded` leave
+    Raises: ConfigError for memory that cannot be had.
     """
 
-    def __init__(self, config: EngineConfig, checkpoint: Checkpoint, num_blocks: int) -> None:
-        scheduler = config.scheduler
+    def __init__(self, config: EngineConfig, loaded: LoadedModel) -> None:
+        scheduler, num_blocks = config.scheduler, config.cache.num_blocks
         assert scheduler.max_model_len is not None, "the configuration is not resolved"
         max_logits = _max_logits(scheduler.max_num_seqs)
-        self._loaded = load_program(config, checkpoint, num_blocks, max_logits)
+        self._loaded = loaded
+        loaded.allocate(config, max_logits)
         self.batch = Batch(
             max_seqs=scheduler.max_num_seqs,
             max_tokens=scheduler.max_num_batched_tokens,
@@ -35,22 +36,23 @@ class Worker:
             max_model_len=scheduler.max_model_len,
             block_size=config.cache.block_size,
             num_blocks=num_blocks,
-            vocab_size=checkpoint.config.vocab_size,
+            vocab_size=loaded.config.vocab_size,
         )
-        self._runner = ModelRunner(self.backend, self.program, self.batch)
-        block_bytes = kv_block_bytes(checkpoint.config, config.cache.block_size, config.cache.kv_cache_dtype)
-        self._swapper = Swapper(self.backend, config.cache.block_size, block_bytes, config.cache.swap_path)
-        self._num_slots = num_slots = config.cache.num_swap_blocks_override or 0
+        self._runner = ModelRunner(self.backend, self._loaded.program, self.batch)
+        block_bytes = kv_block_bytes(loaded.config, config.cache.block_size, config.cache.kv_cache_dtype)
+        space = SwapSpace(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads or 1)
+        self._swapper = Swapper(space, config.cache.block_size)
+        self._num_slots = num_slots = config.cache.num_swap_blocks
         self._swapper.reserve(num_slots, config.cache.block_size)
         self.swap_block_s = self._swapper.measure(num_blocks, num_slots)
         """Seconds to move a block to the swap space and back; None without one."""
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> AnyBackend:
         return self._loaded.backend
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Program[object]:
         """The program in force; `reconfigure` replaces it."""
         return self._loaded.program
 
@@ -63,7 +65,7 @@ class Worker:
         for seq_id in plan.removed:
             self.batch.remove(seq_id)
         failed: dict[int, str] = {}
-        shares: list[Share] = []
+        shares: list[Segment] = []
         for scheduled in plan.sequences:
             try:
                 shares.append(self._share(scheduled))
@@ -95,12 +97,12 @@ class Worker:
         if relayout.moves is not None or sizes != (self.batch.max_tokens, self.batch.max_logits):
             with self._loaded.resizing(relayout, max_logits):
                 self.batch.relay(relayout, max_logits)
-            self._runner = ModelRunner(self.backend, self.program, self.batch)
+            self._runner = ModelRunner(self.backend, self._loaded.program, self.batch)
         lost_slots = self._swapper.relay(relayout)
         is_new, self._num_slots = num_slots > 0 and not self._num_slots, num_slots
         return RelayoutResult(lost_slots, self._swapper.measure(relayout.num_blocks, num_slots) if is_new else None)
 
-    def _share(self, scheduled: ScheduledSequence) -> Share:
+    def _share(self, scheduled: ScheduledSequence) -> Segment:
         """Take in one sequence's part of the plan; see Batch.update for what it raises."""
         state = self.batch.update(scheduled)
         first, end = scheduled.num_computed, scheduled.num_computed + scheduled.num_new
@@ -108,7 +110,7 @@ class Worker:
         if state.sampling.prompt_logprobs is not None:
             # The logits of a position speak of the next one, so the last prompt position has none of them to give.
             prompt_rows = max(0, min(end, state.num_prompt - 1) - first)
-        return Share(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
+        return Segment(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows)
 
 
 def _max_logits(max_num_seqs: int) -> int:

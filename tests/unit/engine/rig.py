@@ -17,8 +17,8 @@ from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.engine.frontend.outputs import RequestOutput
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 MODEL = ModelConfig(
     architecture="LlamaForCausalLM",
@@ -61,7 +61,11 @@ class Rig:
         self.outputs = OutputProcessor(tokenizer, self.ledger)
 
     def add(
-        self, request_id: str, prompt: str, sampling: SamplingParams | None = None, kind: OutputKind = OutputKind.CUMULATIVE
+        self,
+        request_id: str,
+        prompt: str,
+        sampling: SamplingParams | None = None,
+        kind: RequestOutputKind = RequestOutputKind.CUMULATIVE,
     ) -> None:
         sampling = sampling or SamplingParams(max_tokens=4)
         prepared = self.input.prepare(prompt, sampling, request_id, arrival_s=self.now_s)

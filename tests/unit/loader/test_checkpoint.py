@@ -14,6 +14,7 @@ import pytest
 from octavo.errors import ConfigError, LoadError
 from octavo.loader.checkpoint import open_checkpoint, open_config
 from octavo.loader.formats import unpack
+from octavo.loader.sampling_advice import SamplingAdvice
 
 WriteGguf = Callable[..., Path]
 WriteFolder = Callable[..., Path]
@@ -49,7 +50,7 @@ def test_open_config_does_not_need_the_weights(write_folder: WriteFolder) -> Non
     folder = write_folder()
     config = open_checkpoint(folder).config
     (folder / "model.safetensors").unlink()
-    assert open_config(folder) == (config, {})
+    assert open_config(folder) == (config, SamplingAdvice())
 
 
 def test_the_stored_dtype_wins_over_the_claimed_one(write_folder: WriteFolder) -> None:

@@ -18,13 +18,13 @@ WriteGguf = Callable[..., Path]
 
 
 def test_the_embedded_model_is_described_as_its_authors_do(smollm2_gguf: Path) -> None:
-    config, defaults = open_config(smollm2_gguf)
+    config, advice = open_config(smollm2_gguf)
     assert config.architecture == "LlamaForCausalLM" and config.tie_embeddings and config.dtype == "gguf"
     assert (config.num_layers, config.hidden_size, config.num_heads, config.num_kv_heads) == (30, 576, 9, 3)
     assert (config.head_dim, config.intermediate_size, config.vocab_size) == (64, 1536, 49152)
     assert config.rope.theta == 100000.0 and config.max_position == 8192 and config.query_scale == 0.125
     assert config.bos_token_id == 1 and config.eos_token_ids[0] == 2
-    assert defaults == {}
+    assert advice.values == {"temperature": 0.2, "top_p": 0.9} and "the makers of SmolLM2" in advice.source
 
 
 def test_gemma3_gets_what_its_metadata_leaves_out(gemma3_gguf: Path) -> None:
@@ -206,13 +206,20 @@ def test_a_special_id_that_no_token_has_is_none(
 def test_a_recommendation_out_of_range_is_ignored_with_a_warning(
     write_gguf: WriteGguf, logged: pytest.LogCaptureFixture, key: str, value: object
 ) -> None:
-    assert open_config(write_gguf(keys={f"general.sampling.{key}": value}))[1] == {}
+    assert open_config(write_gguf(keys={f"general.sampling.{key}": value}))[1].values == {}
     assert f"general.sampling.{key} is " in logged.text
 
 
 def test_sampling_recommendations_become_generation_defaults(write_gguf: WriteGguf) -> None:
-    _, defaults = open_config(write_gguf(keys={"general.sampling.temp": 0.5, "general.sampling.top_k": 20}))
-    assert defaults == {"temperature": 0.5, "top_k": 20}
+    _, advice = open_config(write_gguf(keys={"general.sampling.temp": 0.5, "general.sampling.top_k": 20}))
+    assert advice.values == {"temperature": 0.5, "top_k": 20} and advice.source == "the file recommends"
+
+
+def test_a_file_with_settings_of_its_own_keeps_them_and_no_others(write_gguf: WriteGguf) -> None:
+    keys = {"general.name": "SmolLM2 1.7B Instruct", "general.sampling.temp": 0.5}
+    assert open_config(write_gguf(keys=keys))[1].values == {"temperature": 0.5}
+    del keys["general.sampling.temp"]
+    assert open_config(write_gguf(keys=keys))[1].values == {"temperature": 0.2, "top_p": 0.9}
 
 
 def test_dtype_is_the_float_type_of_all_matrices(write_gguf: WriteGguf) -> None:

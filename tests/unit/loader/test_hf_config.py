@@ -110,9 +110,10 @@ def test_generation_config_wins_for_eos_and_gives_defaults(tmp_path: Path, base_
         "do_sample": True,
         "min_p": None,
     }
-    config, defaults = read(tmp_path, base_config, generation)
+    config, advice = read(tmp_path, base_config, generation)
     assert config.eos_token_ids == (2, 3)
-    assert defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1, "max_tokens": 99}
+    assert advice.source == "generation_config.json recommends"
+    assert advice.values == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1, "max_tokens": 99}
 
 
 def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path, base_config: Values) -> None:
@@ -175,7 +176,7 @@ def test_a_recommendation_out_of_range_is_ignored_with_a_warning(
     tmp_path: Path, base_config: Values, logged: pytest.LogCaptureFixture, key: str, value: object
 ) -> None:
     _, defaults = read(tmp_path, base_config, {key: value})
-    assert defaults == {}
+    assert defaults.values == {}
     assert f"generation_config.json: {key} is " in logged.text and len(logged.text) < 600
 
 
@@ -208,7 +209,7 @@ def test_a_damaged_generation_config_recommends_nothing(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(base_config))
     (tmp_path / "generation_config.json").write_text(content)
-    assert read_hf_config(tmp_path)[1] == {}
+    assert read_hf_config(tmp_path)[1].values == {}
     assert "the file is ignored" in logged.text
 
 

@@ -7,16 +7,17 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests import fakes
+
 from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
-from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.preemption import Preemption
-from octavo.scheduler.relayout import RelayoutPlan, plan_relayout
+from octavo.scheduler.reconfigure import RelayoutPlan, plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import Sequence
@@ -97,7 +98,7 @@ class CheckingWorker:
         return result
 
     def _move(self, plan: StepPlan) -> SwapReport | None:
-        """Out and in, from a copy of what each list reads, as the moves of one list may run in any order."""
+        """Out and in, from a copy of what each list reads, as the moves of one list may run in any relayout."""
         if not plan.swap_out and not plan.swap_in:
             return None
         outs, ins = dict(plan.swap_out), dict(plan.swap_in)
@@ -122,36 +123,36 @@ class CheckingWorker:
         self.num_lost_blocks += len(report.lost_blocks)
         return report
 
-    def reconfigure(self, order: Relayout) -> RelayoutResult:
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         """Move the tokens as told; what was not moved is gone."""
-        lost = self._resize_swap(order)
-        for seq_id in self.known.keys() - order.tables.keys():
+        lost = self._resize_swap(relayout)
+        for seq_id in self.known.keys() - relayout.tables.keys():
             del self.known[seq_id]
-        for seq_id, table in order.tables.items():
+        for seq_id, table in relayout.tables.items():
             self.known[seq_id].table = list(table)
-        if order.moves is None:
+        if relayout.moves is None:
             return RelayoutResult(lost)
-        old, old_size, self.block_size = self.slots, self.block_size, order.block_size
-        self.slots = [None] * (order.num_blocks * order.block_size)
-        for source, target, count in order.moves:
+        old, old_size, self.block_size = self.slots, self.block_size, relayout.block_size
+        self.slots = [None] * (relayout.num_blocks * relayout.block_size)
+        for source, target, count in relayout.moves:
             for first, size in ((source, old_size), (target, self.block_size)):
                 assert count > 0 and first // size == (first + count - 1) // size, "a run leaves its block"
             assert self.slots[target : target + count] == [None] * count, "two runs have one target"
             self.slots[target : target + count] = old[source : source + count]
         return RelayoutResult(lost)
 
-    def _resize_swap(self, order: Relayout) -> dict[int, str]:
+    def _resize_swap(self, relayout: Relayout) -> dict[int, str]:
         """Move from slot to slot, then forget what is beyond the space, or of another block size."""
-        sources, targets = {source for source, _ in order.swap_moves}, {target for _, target in order.swap_moves}
-        assert len(sources) == len(targets) == len(order.swap_moves) and not sources & targets, order.swap_moves
-        assert all(target < order.num_swap_blocks <= source for source, target in order.swap_moves), order
-        lost = {target: "no space left" for _, target in order.swap_moves if target in self.bad_slots}
-        for source, target in order.swap_moves:
+        sources, targets = {source for source, _ in relayout.swap_moves}, {target for _, target in relayout.swap_moves}
+        assert len(sources) == len(targets) == len(relayout.swap_moves) and not sources & targets, relayout.swap_moves
+        assert all(target < relayout.num_swap_blocks <= source for source, target in relayout.swap_moves), relayout
+        lost = {target: "no space left" for _, target in relayout.swap_moves if target in self.bad_slots}
+        for source, target in relayout.swap_moves:
             self.swapped[target] = self.swapped[source]
             if target in lost:
                 del self.swapped[target]
-        self.num_shifts += len(order.swap_moves)
-        kept = range(order.num_swap_blocks) if order.moves is None else ()
+        self.num_shifts += len(relayout.swap_moves)
+        kept = range(relayout.num_swap_blocks) if relayout.moves is None else ()
         self.swapped = {slot: content for slot, content in self.swapped.items() if slot in kept}
         return lost
 
@@ -209,17 +210,10 @@ class CheckingWorker:
             result.sampled.append(SampledToken(share.seq_id, token_id))
 
 
-def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: object) -> Sequence:
-    """A sequence that stops at EOS; `sampling`, `fork_of`, `choice`, `seed`, `cache_salt`, `arrival_s` as keywords."""
-    values: dict[str, object] = {
-        "request_id": f"r{seq_id}",
-        "sampling": SamplingParams(max_tokens=max_tokens),
-        "seed": 7,
-        "stop_token_ids": frozenset({EOS}),
-        "arrival_s": float(seq_id),
-    }
-    values.update(fields)
-    return Sequence(seq_id=seq_id, prompt_token_ids=list(prompt), max_tokens=max_tokens, **values)  # type: ignore[arg-type]
+def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: Any) -> Sequence:
+    """A sequence that arrives at second seq_id and stops at EOS; fields as in tests.fakes.make_sequence."""
+    defaults: dict[str, Any] = {"seed": 7, "stop_token_ids": [EOS], "arrival_s": float(seq_id)}
+    return fakes.make_sequence(seq_id, prompt, max_tokens, **{**defaults, **fields})
 
 
 class Rig:
@@ -258,7 +252,7 @@ class Rig:
 
     def add(self, *sequences: Sequence) -> None:
         for sequence in sequences:
-            self.worker.salts[sequence.seq_id] = sequence.cache_salt
+            self.worker.salts[sequence.seq_id] = sequence.request.cache_salt
             self.scheduler.add(sequence)
 
     def schedule(self) -> StepPlan:
@@ -292,8 +286,8 @@ class Rig:
         before, after = EngineConfig(scheduler=self.config), EngineConfig(scheduler=config, cache=cache)
         plan, result = plan_relayout(self.scheduler, self.manager, before, after), RelayoutResult()
         self.scheduler.check_integrity()
-        if plan.order is not None:
-            result = self.worker.reconfigure(plan.order)
+        if plan.relayout is not None:
+            result = self.worker.reconfigure(plan.relayout)
         if plan.slots is not None:
             plan.manager.swap.resize(plan.slots, result.lost_slots)
         self.scheduler.reconfigure(config, plan.manager, plan.victims, result.swap_block_s)

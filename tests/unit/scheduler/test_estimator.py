@@ -87,7 +87,7 @@ def test_prompts_go_on_slowly_when_decodes_alone_miss_the_target() -> None:
 def test_the_scheduler_teaches_its_estimator() -> None:
     estimator = Estimator()
     rig = Rig(estimator=estimator)
-    rig.add(*[make_sequence(i, range(5), 3, stop_token_ids=frozenset(), tenant="t") for i in range(12)])
+    rig.add(*[make_sequence(i, range(5), 3, stop_token_ids=[], tenant="t") for i in range(12)])
     rig.finish()
     assert estimator.step_time.num_observed == len(rig.plans)
     assert estimator.output_lengths.expected(make_sequence(99, [1], 3, tenant="t")) == 3

@@ -49,9 +49,9 @@ SWAP_MECHANISMS = ("moves out", "moves in", "swapped without loss", "lost moves"
 def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:
     """The output the sequence has in an engine of its own: no scheduler, no cache."""
     output: list[int] = []
-    while len(output) < sequence.max_tokens and sequence.num_prompt + len(output) < max_model_len:
-        history = sequence.prompt_token_ids + output
-        output.append(next_token(sequence.cache_salt, sequence.seed, sequence.choice, history))
+    while len(output) < sequence.request.max_tokens and sequence.num_prompt + len(output) < max_model_len:
+        history = sequence.request.prompt_token_ids + output
+        output.append(next_token(sequence.request.cache_salt, sequence.request.seed, sequence.choice, history))
         if output[-1] in sequence.stop_token_ids:
             break
     return output
@@ -155,7 +155,7 @@ class Histories(RuleBasedStateMachine):
                 [stem] * length,
                 min(max_tokens, self.max_model_len - length),
                 sampling=SamplingParams(prompt_logprobs=prompt_logprobs),
-                stop_token_ids=frozenset({EOS}) if stops else frozenset(),
+                stop_token_ids=[EOS] if stops else [],
                 choice=choice,
                 fork_of=parent if choice else None,
                 cache_salt=salt,
@@ -193,7 +193,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.plan is None)
     @rule()
     def schedule(self) -> None:
-        before = self.rig.scheduler.stats()
+        before = self.rig.scheduler.num_preemptions
         self.now += 1.0
         plan = self.rig.scheduler.schedule(self.now)
         assert (plan is not None) == self.rig.scheduler.has_work(), "with work there is always a step"
@@ -201,7 +201,7 @@ class Histories(RuleBasedStateMachine):
             return
         self.rig.check_plan(plan)
         self.plan = plan
-        preempted = self.rig.scheduler.stats().num_preemptions - before.num_preemptions
+        preempted = self.rig.scheduler.num_preemptions - before
         assert not preempted or self.admissions != {"guaranteed"} or self.policy == "priority"
         self.seen["preemptions"] += preempted
         self.seen["copies"] += len(plan.block_copies)
@@ -285,7 +285,7 @@ class Histories(RuleBasedStateMachine):
                 assert sequence.output_token_ids == expected
                 stopped = bool(expected) and expected[-1] in sequence.stop_token_ids
                 assert sequence.finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
-                if sequence.sampling.prompt_logprobs is not None:
+                if sequence.request.sampling.prompt_logprobs is not None:
                     assert self.prompt_positions.get(seq_id, []) == list(range(1, sequence.num_prompt))
             else:
                 assert sequence.output_token_ids == expected[: len(sequence.output_token_ids)]
@@ -331,7 +331,7 @@ class ChangingHistories(Histories):
         )
         self.admissions.add(admission)
         plan = self.rig.reconfigure(config, manager.num_blocks, manager.block_size, manager.swap.num_slots)
-        assert plan.order is None and not plan.victims, "the worker has nothing to do with these"
+        assert plan.relayout is None and not plan.victims, "the worker has nothing to do with these"
 
 
 class SwappingHistories(Histories):

@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from tests.fakes import make_sequence
 
 from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager
-from octavo.sampling_params import SamplingParams
 from octavo.scheduler.admission import AdmissionRule
 from octavo.scheduler.estimator import Estimator
 from octavo.sequence import Sequence
@@ -26,7 +26,7 @@ class Request:
 
 
 def sequence(seq_id: int, max_tokens: int, num_prompt: int = 0) -> Sequence:
-    return Sequence(seq_id, "r", [0] * num_prompt, SamplingParams(), 0, max_tokens, frozenset(), 0.0)
+    return make_sequence(seq_id, [0] * num_prompt, max_tokens)
 
 
 @pytest.mark.parametrize("admission", ["optimistic", "guaranteed"])
@@ -44,9 +44,9 @@ def test_the_total_is_the_sum_over_all_running(admission: str, seed: int) -> Non
                     growth.enter(request, 0, step)
                 continue
             twin.output_token_ids.append(0)
-            if len(twin.output_token_ids) == twin.max_tokens:
+            if len(twin.output_token_ids) == twin.request.max_tokens:
                 running.remove((request, twin))
-                growth.end(request, twin.max_tokens)
+                growth.end(request, twin.request.max_tokens)
                 estimator.observe_end(twin)
         if rng.random() < 0.3:
             max_tokens, num_prompt = rng.randint(2, 60), rng.randint(1, 50)

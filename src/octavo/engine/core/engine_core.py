@@ -19,13 +19,14 @@ from octavo.engine.tuning.observe import Gauges, Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import MemoryReport, memory_report
+from octavo.kvcache.report import MemoryReport
+from octavo.kvcache.survey import memory_report
 from octavo.log import get_logger
 from octavo.request import Request
-from octavo.scheduler.draft import new_sequence
 from octavo.scheduler.policies.registry import policy_for
-from octavo.scheduler.relayout import plan_relayout
+from octavo.scheduler.reconfigure import plan_relayout
 from octavo.scheduler.scheduler import Scheduler
+from octavo.scheduler.step_builder import new_sequence
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
@@ -154,7 +155,7 @@ class EngineCore:
         now_s = self._clock()
         return StepOutputs(
             outputs,
-            [sequence.request_id for sequence in started],
+            [sequence.request.request_id for sequence in started],
             self._due_stats(now_s),
             started_s,
             now_s,
@@ -170,7 +171,8 @@ class EngineCore:
     def stats(self) -> CoreStats:
         """Gauges now, counters since the start."""
         return core_stats(
-            self._scheduler.stats(),
+            self._scheduler,
+            self._kv_cache.stats(),
             num_steps=self._num_steps,
             busy_s=self._busy_s,
             num_reconfigurations=self._num_reconfigurations,
@@ -196,9 +198,9 @@ class EngineCore:
         free_bytes = self._free_bytes() + max(kv.num_used, kv.num_cached) * self._block_bytes
         after = apply_changes(before, changes, free_bytes=free_bytes)
         plan, result = plan_relayout(self._scheduler, self._kv_cache, before, after), RelayoutResult()
-        if plan.order is not None:
+        if plan.relayout is not None:
             try:
-                result = self._worker.reconfigure(plan.order)
+                result = self._worker.reconfigure(plan.relayout)
             except MemoryError:
                 raise ConfigError("there is not enough memory for these settings", param=next(iter(changes.given()))) from None
         if plan.slots is not None:
@@ -209,7 +211,7 @@ class EngineCore:
         self._kv_cache, self.config, self._stats_due_s = plan.manager, after, -math.inf
         self._num_reconfigurations += 1
         old, new = settings_in_force(before), settings_in_force(after)
-        moves = plan.order.moves if plan.order is not None else None
+        moves = plan.relayout.moves if plan.relayout is not None else None
         report = ReconfigureReport(
             config=after,
             changed={name: (old[name], new[name]) for name in new if old[name] != new[name]},
@@ -248,8 +250,7 @@ class EngineCore:
 
     @property
     def _block_bytes(self) -> int:
-        cache = self.config.cache
-        return round((cache.kv_cache_memory or 0.0) * GIB) // self._kv_cache.num_blocks
+        return round((self.config.cache.kv_cache_memory or 0.0) * GIB) // self._kv_cache.num_blocks
 
     def check_integrity(self) -> None:
         """Assert that every block and every sequence is accounted for."""
@@ -264,25 +265,8 @@ class EngineCore:
         """One sequence per choice; choices after the first share the first one's prompt blocks."""
         first = self._next_seq_id
         self._next_seq_id += request.sampling.n
-        stop_token_ids = frozenset(request.stop_token_ids)
         return [
-            Sequence(
-                seq_id=first + choice,
-                request_id=request.request_id,
-                prompt_token_ids=request.prompt_token_ids,
-                sampling=request.sampling,
-                seed=request.seed,
-                max_tokens=request.max_tokens,
-                stop_token_ids=stop_token_ids,
-                arrival_s=request.arrival_s,
-                choice=choice,
-                cache_salt=request.cache_salt,
-                priority=request.priority,
-                tenant=request.tenant,
-                deadline_s=request.deadline_s,
-                fork_of=first if choice else None,
-            )
-            for choice in range(request.sampling.n)
+            Sequence(first + choice, request, choice, fork_of=first if choice else None) for choice in range(request.sampling.n)
         ]
 
     def _take_started(self, plan: StepPlan) -> list[Sequence]:
@@ -370,10 +354,10 @@ class EngineCore:
     def _forget(self, sequence: Sequence) -> None:
         self._stats_due_s = -math.inf
         self._not_started.pop(sequence.seq_id, None)
-        choices = self._requests[sequence.request_id]
+        choices = self._requests[sequence.request.request_id]
         del choices[sequence.choice]
         if not choices:
-            del self._requests[sequence.request_id]
+            del self._requests[sequence.request.request_id]
 
 
 def _warn_of_lost_moves(report: SwapReport) -> None:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import msgspec
-
 from octavo.config.model import ModelConfig
+from octavo.config.scheduler import PRIORITY_POLICIES
+from octavo.engine.frontend.bad_words import bad_words_ids
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, MAX_TENANT_LENGTH, MAX_TIMEOUT_S, Request
+from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.policies.registry import policy_reads_priority
-from octavo.sequence import DEFAULT_TENANT
 from octavo.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Mapping[str, Any]
 """Text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
 
-_MAX_PRIORITY = 2**31
+
+def seeds(seed: int | None) -> Callable[[], int]:
+    """Where the seeds of requests come from that bring none, 63 bits each: a sequence that `seed` fixes, or anywhere."""
+    return partial(secrets.randbits if seed is None else random.Random(seed).getrandbits, 63)
+
+
+ANY_SEEDS = seeds(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class InputProcessor:
         max_model_len: int,
         *,
         scheduler_policy: str = "fcfs",
-        random_seed: Callable[[], int] = lambda: secrets.randbits(63),
+        random_seed: Callable[[], int] = ANY_SEEDS,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
@@ -59,17 +65,12 @@ class InputProcessor:
         prompt: Prompt,
         sampling: SamplingParams,
         request_id: str,
+        options: RequestOptions = NO_OPTIONS,
         *,
         arrival_s: float,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
     ) -> Prepared:
         """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds."""
-        self._check_envelope(request_id, priority, cache_salt)
-        _check_tenant(tenant)
-        _check_timeout(timeout_s)
+        self._check_envelope(request_id, options)
         sampling = self._checked_sampling(sampling)
         text, token_ids = self._token_ids(prompt)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
@@ -87,45 +88,35 @@ class InputProcessor:
             max_tokens=max_tokens,
             stop_token_ids=sorted({*stop_token_ids, *sampling.stop_token_ids}),
             arrival_s=arrival_s,
-            cache_salt=cache_salt,
-            priority=priority,
-            tenant=tenant,
-            deadline_s=None if timeout_s is None else arrival_s + timeout_s,
+            cache_salt=options.cache_salt,
+            priority=options.priority,
+            tenant=options.tenant,
+            deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
         )
         return Prepared(request, text)
 
-    def _check_envelope(self, request_id: str, priority: int, cache_salt: str) -> None:
+    def _check_envelope(self, request_id: str, options: RequestOptions) -> None:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
             raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
-        if not isinstance(cache_salt, str) or len(cache_salt) > MAX_CACHE_SALT_LENGTH:
+        options.validate()
+        if options.priority and self.scheduler_policy not in PRIORITY_POLICIES:
             raise InvalidRequestError(
-                f"cache_salt must be a text of at most {MAX_CACHE_SALT_LENGTH} characters", param="cache_salt"
-            )
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_PRIORITY:
-            raise InvalidRequestError(
-                f"priority is {priority!r}; it must be an integer within +-{_MAX_PRIORITY}", param="priority"
-            )
-        if priority and not policy_reads_priority(self.scheduler_policy):
-            raise InvalidRequestError(
-                f"priority is {priority}, but the scheduler policy {self.scheduler_policy} would ignore it; leave it out, or "
-                "choose --scheduler-policy priority",
+                f"priority is {options.priority}, but the scheduler policy {self.scheduler_policy} would ignore it; "
+                "leave it out, or choose --scheduler-policy priority",
                 param="priority",
             )
 
     def _checked_sampling(self, sampling: SamplingParams) -> SamplingParams:
-        """A private copy, with types and bounds checked: SamplingParams made in Python may hold anything."""
-        try:
-            plain = msgspec.to_builtins(sampling)
-            if isinstance(plain.get("stop"), str):
-                plain["stop"] = [plain["stop"]]  # vLLM and OpenAI take a single string, too
-            checked = msgspec.convert(plain, SamplingParams)
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            message = str(error)
-            field = message.partition("$.")[2].partition("`")[0].partition("[")[0] or None
-            raise InvalidRequestError(f"sampling parameters: {message}", param=field) from None
+        """A private copy, checked against the vocabulary, with bad_words as token ids."""
+        if not isinstance(sampling, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling parameters must be a SamplingParams, not {type(sampling).__name__}", param="sampling_params"
+            )
+        checked = sampling.clone()
         checked.validate(self._vocab_size)
         if checked.top_k >= self._vocab_size:
-            checked.top_k = 0  # both keep every token; huge values do not fit the wire
+            checked.top_k = 0  # both keep every token; huge values do not fit the worker's arrays
+        checked.bad_words_ids = bad_words_ids(checked.bad_words, self._tokenizer)
         return checked
 
     def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
@@ -138,6 +129,7 @@ class InputProcessor:
             token_ids = self._tokenizer.encode(content)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
+            self._check_vocabulary(token_ids)
             return content, token_ids
         if isinstance(content, (bytes, Mapping)) or not isinstance(content, Sequence):
             raise InvalidRequestError(
@@ -148,15 +140,18 @@ class InputProcessor:
             raise InvalidRequestError("the prompt is empty; give at least one token id", param="prompt")
         if not set(map(type, token_ids)) <= {int}:
             raise InvalidRequestError("a prompt of token ids must hold integers only", param="prompt")
+        self._check_vocabulary(token_ids)
+        return None, token_ids
+
+    def _check_vocabulary(self, token_ids: list[int]) -> None:
+        """Ids that were given, and those of a text: a tokenizer may know added tokens that the model has no row for."""
         lowest, highest = min(token_ids), max(token_ids)
         if lowest < 0 or highest >= self._vocab_size:
-            bad = lowest if lowest < 0 else highest
             raise InvalidRequestError(
-                f"the prompt holds token id {bad}; the vocabulary has ids 0..{self._vocab_size - 1}",
+                f"the prompt holds token id {lowest if lowest < 0 else highest}; the model has ids 0 to {self._vocab_size - 1}",
                 param="prompt",
                 code="token_out_of_range",
             )
-        return None, token_ids
 
     def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
         """The completion's limit: as asked, or all that is left of the context. Refuses what cannot fit."""
@@ -176,17 +171,3 @@ class InputProcessor:
                 param="max_tokens",
             )
         return asked
-
-
-def _check_tenant(tenant: str) -> None:
-    if not isinstance(tenant, str) or not 0 < len(tenant) <= MAX_TENANT_LENGTH:
-        raise InvalidRequestError(f"the tenant must be a text of 1..{MAX_TENANT_LENGTH} characters", param="user")
-
-
-def _check_timeout(timeout_s: float | None) -> None:
-    if timeout_s is None:
-        return
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= MAX_TIMEOUT_S:
-        raise InvalidRequestError(
-            f"timeout is {timeout_s!r}; it must be a number of seconds above 0, at most {MAX_TIMEOUT_S:g}", param="timeout"
-        )

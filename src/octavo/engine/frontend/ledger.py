@@ -15,7 +15,8 @@ from typing import Protocol
 from octavo.engine.frontend.tenant_service import TenantService
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import InvalidRequestError
-from octavo.sequence import DEFAULT_TENANT, FinishReason
+from octavo.request import DEFAULT_TENANT
+from octavo.sequence import FinishReason
 
 _DRAIN_WINDOW_S = 60.0
 

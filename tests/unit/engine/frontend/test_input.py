@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.engine.rig import MODEL
 
 from octavo.engine.frontend.input import InputProcessor, Prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.request import RequestOptions
 from octavo.sampling_params import SamplingParams
 
 
@@ -18,7 +20,9 @@ def processor(**options: Any) -> InputProcessor:
 
 
 def prepare(prompt: Prompt, sampling: SamplingParams | None = None, **fields: Any) -> Any:
-    return processor().prepare(prompt, sampling or SamplingParams(), fields.pop("request_id", "r"), arrival_s=0.0, **fields)
+    return processor().prepare(
+        prompt, sampling or SamplingParams(), fields.pop("request_id", "r"), RequestOptions(**fields), arrival_s=0.0
+    )
 
 
 def test_text_and_ids_and_dicts_are_prompts() -> None:
@@ -35,6 +39,17 @@ def test_bad_prompts_are_refused(prompt: Any) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         prepare(prompt)
     assert caught.value.param == "prompt" and caught.value.status == 400
+
+
+def test_a_text_with_a_token_beyond_the_models_vocabulary_is_refused() -> None:
+    known = replace(MODEL, vocab_size=ids("b")[0] + 1)
+    small = InputProcessor(byte_tokenizer(), known, 128)
+    prompts: list[Prompt] = ["abc", {"prompt": "abc"}, ids("abc"), {"prompt_token_ids": ids("abc")}]
+    for prompt in prompts:
+        with pytest.raises(InvalidRequestError, match=f"holds token id {ids('c')[0]}; the model has ids 0 to") as caught:
+            small.prepare(prompt, SamplingParams(), "r", arrival_s=0.0)
+        assert (caught.value.param, caught.value.code) == ("prompt", "token_out_of_range")
+    assert small.prepare("ab", SamplingParams(), "r", arrival_s=0.0).request.prompt_token_ids == ids("ab")
 
 
 def test_open_values_are_resolved() -> None:
@@ -70,7 +85,7 @@ def test_min_tokens_beyond_the_context_is_refused() -> None:
         ("temperature", "hot"),
         ("temperature", float("nan")),
         ("top_k", 1.5),
-        ("n", None),
+        ("n", 0),
         ("stop", [1]),
         ("stop_token_ids", [VOCAB_SIZE]),
         ("logit_bias", {VOCAB_SIZE: 1.0}),
@@ -116,5 +131,7 @@ def test_envelope_fields_are_checked(fields: dict[str, Any], param: str) -> None
 
 
 def test_priority_is_honoured_where_the_policy_reads_it() -> None:
-    prepared = processor(scheduler_policy="priority").prepare("hi", SamplingParams(), "r", arrival_s=0.0, priority=-5)
+    prepared = processor(scheduler_policy="priority").prepare(
+        "hi", SamplingParams(), "r", RequestOptions(priority=-5), arrival_s=0.0
+    )
     assert prepared.request.priority == -5

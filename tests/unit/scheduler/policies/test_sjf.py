@@ -47,7 +47,7 @@ def test_what_is_in_the_prefix_cache_makes_a_job_short() -> None:
     rig = sjf_rig(max_num_seqs=1)
     rig.add(endless(9, 400, max_tokens=1))
     rig.finish()
-    rig.add(endless(1, 100, max_tokens=4), make_sequence(2, [9000 + i for i in range(400)], 4, stop_token_ids=frozenset()))
+    rig.add(endless(1, 100, max_tokens=4), make_sequence(2, [9000 + i for i in range(400)], 4, stop_token_ids=[]))
     assert first_seen(rig) == [2, 1]
 
 

@@ -61,7 +61,7 @@ class VirtualEngine:
 
     def run(self, arrivals: Iterable[Sequence]) -> None:
         """All of them, to the end."""
-        self._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+        self._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
         while self._pending or self.scheduler.has_work():
             self.step()
 
