@@ -100,7 +100,7 @@ class RequestFailedError(OctavoError):
     code = "request_failed"
 
 
-class ConfigError(OctavoError, ValueError):
+class ConfigError(OctavoError):
     """A flag, setting or combination of settings cannot work. The message names the flag and the fix."""
 
     status = 400
@@ -114,6 +114,15 @@ class LoadError(OctavoError):
 
     code = "load_error"
     exit_code = 2
+
+
+def not_enough_memory(error: MemoryError) -> str:
+    """A MemoryError in words, with the ways out."""
+    detail = f" ({error})" if str(error) else ""
+    return (
+        f"not enough memory{detail}: end other programs, raise the limit (ulimit -v, the container's), lower "
+        "--kv-cache-memory, or take a smaller model"
+    )
 
 
 def did_you_mean(name: str, known: Iterable[object], prefix: str = "") -> str:

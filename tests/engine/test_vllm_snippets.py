@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from octavo import LLM, SamplingParams, TextPrompt, TokensPrompt
-from octavo.engine.frontend.prompt import Prompt
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +62,7 @@ def test_chat(llm: LLM) -> None:
 
 def test_sampling_per_prompt(llm: LLM) -> None:
     prompts = ["One, two, three,", "One, two, three,", "Once upon a time"]
-    bias: Any = {"0": -100}
+    bias: Any = {"0": -100}  # JSON has no numbers for keys
     params = [
         SamplingParams(temperature=0, max_tokens=4),
         SamplingParams(temperature=0, max_tokens=12, stop=["six"]),
@@ -92,8 +91,10 @@ def test_prompt_tokens(llm: LLM) -> None:
     tokenizer = llm.get_tokenizer()
     token_ids = tokenizer.encode("The capital of France is")
     params = SamplingParams(temperature=0, max_tokens=6)
-    prompts: list[Prompt] = ["The capital of France is", token_ids, TokensPrompt(prompt_token_ids=token_ids)]
-    outputs = llm.generate([*prompts, TextPrompt(prompt="The capital of France is")], params, use_tqdm=False)
+    text = "The capital of France is"
+    prompts: list[str | list[int] | TokensPrompt | TextPrompt] = [text, token_ids]
+    prompts += [TokensPrompt(prompt_token_ids=token_ids), TextPrompt(prompt=text)]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
     assert all(output.prompt_token_ids == token_ids for output in outputs)
     assert len({output.outputs[0].text for output in outputs}) == 1
     assert tokenizer.decode(outputs[1].outputs[0].token_ids) == outputs[0].outputs[0].text

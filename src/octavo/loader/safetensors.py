@@ -15,7 +15,7 @@ from typing import TypeGuard
 from octavo.errors import LoadError
 from octavo.loader.fields import parse_json_object, read_json_object
 from octavo.loader.mapped_file import MappedFile, map_file, open_file
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 
 MAX_HEADER_BYTES = 100_000_000
 """The limit of the reference implementation."""
@@ -98,7 +98,7 @@ class SafetensorsFile:
                 )
         return Entry(dtype, tuple(shape), start, stop)
 
-    def tensor(self, name: str, parameter: str) -> StoredTensor:
+    def tensor(self, name: str, parameter: str) -> StoredRows:
         """The tensor `name` of the file under the parameter's name. Raises: LoadError for a dtype that is not supported."""
         entry = self.entries[name]
         source = f"{self.path.name}: {name}"
@@ -109,7 +109,7 @@ class SafetensorsFile:
         if raw.size == 0 or not entry.shape:
             raise LoadError(f"{source}: the tensor is empty or a scalar, of shape {entry.shape}")
         rows = 1 if len(entry.shape) == 1 else raw.size // (entry.shape[-1] * _ITEM_BYTES[entry.dtype])
-        return StoredTensor(parameter, entry.shape, format, raw.reshape(rows, -1), None, source)
+        return StoredRows(parameter, entry.shape, format, raw.reshape(rows, -1), None, source)
 
 
 def _are_counts(value: object) -> TypeGuard[list[int]]:

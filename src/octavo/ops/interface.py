@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.config.model import RopeConfig
+from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 from octavo.step import TokenRun
 
@@ -196,10 +197,17 @@ class Program(Protocol[Logits_co]):
 class ParameterOps(Protocol[Weight_co, Vector_co]):
     """How parameters enter a backend. Called while a model is built."""
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> Weight_co:
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> Weight_co:
         """One weight whose outputs are those of parts one after the other (q, k, v in one product).
 
-        parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part.
+        parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part; role, cut: as declared,
+        they have a say in the precision (ops/weight_storage.py).
         Raises LoadError naming file and tensor if a scale or float value is not finite.
         """
         ...

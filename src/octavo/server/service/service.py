@@ -22,16 +22,20 @@ DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalt
 class Service:
     """The engine and the names the API answers with.
 
-    model_name          the id in model lists and the `model` field of answers
+    model_names         the names it goes by; the first stands in the `model` field of answers
     key_names_tenant    whose a request is says its API key, not its `user` field
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
     """
 
     engine: Engine
-    model_name: str
+    model_names: tuple[str, ...]
     key_names_tenant: bool
     system_fingerprint: str
     created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def model_name(self) -> str:
+        return self.model_names[0]
 
     @property
     def vocab_size(self) -> int:
@@ -49,10 +53,10 @@ class Service:
         return any("developer" in source for source in self.engine.tokenizer.spec.chat_templates.values())
 
     def check_model(self, name: str | None) -> None:
-        """Raise NotFoundError unless name is the served model's; None means it."""
-        if name is not None and name != self.model_name:
+        """Raise NotFoundError unless name is one of the served model's; None and "" mean it."""
+        if name and name not in self.model_names:
             raise NotFoundError(
-                f"the model {name[:100]!r} does not exist; this server has {self.model_name!r}",
+                f"the model {name[:100]!r} does not exist; this server has {', '.join(map(repr, self.model_names))}",
                 param="model",
                 code="model_not_found",
             )
