@@ -100,7 +100,7 @@ class RequestFailedError(OctavoError):
     code = "request_failed"
 
 
-class ConfigError(OctavoError):
+class ConfigError(OctavoError, ValueError):
     """A flag, setting or combination of settings cannot work. The message names the flag and the fix."""
 
     status = 400
