@@ -134,7 +134,7 @@ class Tokenizer:
             if count <= 2 * max_tokens:
                 return
             found = f"{len(text)} characters, of which the first {enough} alone are {count} tokens"
-        raise ContextLengthError(f"{param} has {found}; at most {max_tokens} tokens are allowed", param=param)
+        raise ContextLengthError.of(f"{param} has {found}", max_tokens, param)
 
     def most_characters(self, max_tokens: int) -> int:
         """No text of more characters has max_tokens tokens or fewer."""
