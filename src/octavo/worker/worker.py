@@ -12,7 +12,7 @@ from octavo.worker.batch import Batch, Segment
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import LoadedModel
-from octavo.worker.swap_space import SwapSpace
+from octavo.worker.swap_store import SwapStore
 from octavo.worker.swapper import Swapper
 
 
@@ -39,7 +39,7 @@ class Worker:
         )
         self._runner = ModelRunner(self.backend, self._loaded.program, self.batch)
         block_bytes = kv_block_bytes(loaded.config, config.cache.block_size, config.cache.kv_cache_dtype)
-        space = SwapSpace(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads)
+        space = SwapStore(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads)
         self._swapper = Swapper(space, config.cache.block_size)
         self._num_slots = num_slots = config.cache.num_swap_blocks
         self._swapper.reserve(num_slots, config.cache.block_size)
