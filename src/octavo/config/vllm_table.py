@@ -215,10 +215,19 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         refuses("ssl_certfile", _NO_TLS),
         refuses("ssl_ca_certs", _NO_TLS),
         refuses("middleware", "put a proxy in front"),
-        sets("uvicorn_log_level", "log_level", "of the whole server; trace is debug, critical is error", lambda value: {
-            "trace": "debug", "critical": "error"}.get(value, value)),
-        sets("enable_log_requests", "disable_log_requests", "one line per finished request, without its text",
-             lambda value: not value, switch=True),
+        sets(
+            "uvicorn_log_level",
+            "log_level",
+            "of the whole server; trace is debug, critical is error",
+            lambda value: {"trace": "debug", "critical": "error"}.get(value, value),
+        ),
+        sets(
+            "enable_log_requests",
+            "disable_log_requests",
+            "one line per finished request, without its text",
+            lambda value: not value,
+            switch=True,
+        ),
         same("disable_log_requests"),
         sets("disable_uvicorn_access_log", "disable_log_requests", "the two logs are one", switch=True),
         same("disable_log_stats"),
