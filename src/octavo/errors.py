@@ -43,9 +43,18 @@ class InvalidRequestError(OctavoError, ValueError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """Prompt plus requested output cannot fit the model's context."""
+    """The prompt does not fit the model's context with at least one token of an answer."""
 
     code = "context_length_exceeded"
+
+    @classmethod
+    def of(cls, found: str, limit: int, param: str) -> ContextLengthError:
+        """found: what was given, as the subject of a sentence. The words before it are those that clients look for."""
+        return cls(
+            f"this model's maximum context length is {limit} tokens, one of them for the answer; {found}. Shorten the {param}, "
+            "or start the server with a larger --max-model-len if the model allows it",
+            param=param,
+        )
 
 
 class NotFoundError(OctavoError):
@@ -100,7 +109,7 @@ class RequestFailedError(OctavoError):
     code = "request_failed"
 
 
-class ConfigError(OctavoError):
+class ConfigError(OctavoError, ValueError):
     """A flag, setting or combination of settings cannot work. The message names the flag and the fix."""
 
     status = 400
