@@ -8,7 +8,7 @@
 namespace octavo {
 namespace {
 
-// A multiply-add of attention takes as long as this many of a product of codes (40 against 155 GMAC/s; AVX-512).
+// A multiply-add of attention takes as long as about this many of a product of codes.
 constexpr double kAttentionCost = 4;
 // A block goes through its segments one after the other, so that the slowest one must not take longer than a member's share.
 constexpr double kMostOfShare = 1.05;

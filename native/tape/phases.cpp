@@ -10,13 +10,13 @@ namespace {
 // Rows a member takes at a time in row-local phases: few enough to share the work, enough to amortise the counter.
 constexpr int32_t kMaxRowsPerTask = 16;
 // A task of a product is this part of a member's share of what is left, in panels: long runs first, because the first panels of
-// a task find nothing fetched for them (16 rows from memory: 270 GMAC/s with six equal tasks per member, 296 so; 305 with
-// tasks of 5/6, which leave less to share when a member loses its core for a while), short ones at the end for an even finish.
+// a task find nothing fetched for them, short ones at the end for an even finish. Longer runs leave less to share when a member
+// loses its core for a while.
 constexpr int32_t kShareNumerator = 2, kShareDenominator = 3;
 constexpr int32_t kMinPanelsPerTask = 4;
 
-// Rows of a block that passes through a chain: as many as keep their activations in the L2 cache of a core (48 rows of a
-// hidden size of 576 and 3,072 gates: 600 KB), in more blocks than members where that leaves this many, to share the work.
+// Rows of a block that passes through a chain: as many as keep their activations in the L2 cache of a core, in more
+// blocks than members where that leaves this many, to share the work.
 constexpr int32_t kMaxBlockRows = 48;
 constexpr int32_t kSharedBlockRows = 24;
 
@@ -108,8 +108,7 @@ int32_t Executor::block_rows() const {
 }
 
 // Blocks of rows go through all phases of a chain on one member: between products nothing is waited for, and what one phase
-// writes the next one finds in the same core's cache. Where two cores share no cache (250 ns instead of 60 ns from core to
-// core), a prompt of 256 tokens takes 111 ms instead of 157 ms; where they do, 112 ms instead of 122 ms.
+// writes the next one finds in the same core's cache. It gains most where two cores share no cache.
 void Executor::run_chain(int32_t begin, int32_t end, int member, bool counting) {
   const int32_t rows = row_count(phase_at(begin).rows);
   for (Task block; take(begin, rows, block_rows(), member, &block);) {

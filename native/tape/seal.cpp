@@ -6,9 +6,8 @@
 namespace octavo {
 namespace {
 
-// Rows per member from which on each of them reads the weights of a chain for itself: 8 rows of 8-bit weights (290 GMAC/s by
-// panels, 298 by rows; 263 with 4 rows), more where a value takes more bytes. A chain that no cache holds comes from memory for
-// every member: four layers of 61 MB take 25 instead of 19 ms with 8 rows, 29 instead of 26 ms with 12, from 24 on the same.
+// Rows per member from which on each of them reads the weights of a chain for itself, more where a value takes more bytes. A
+// chain that no cache holds comes from memory for every member, which takes more rows to be worth it.
 constexpr int32_t kChainRowsPerByte = 8;
 constexpr int32_t kChainRowsPerByteFromMemory = 24;
 constexpr size_t kCacheBytes = size_t{16} << 20;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,10 +62,11 @@ def test_chat(llm: LLM) -> None:
 
 def test_sampling_per_prompt(llm: LLM) -> None:
     prompts = ["One, two, three,", "One, two, three,", "Once upon a time"]
+    bias: Any = {"0": -100}  # JSON has no numbers for keys
     params = [
         SamplingParams(temperature=0, max_tokens=4),
         SamplingParams(temperature=0, max_tokens=12, stop=["six"]),
-        SamplingParams(n=2, temperature=1.0, top_k=50, seed=7, max_tokens=8, logit_bias={"0": -100}),
+        SamplingParams(n=2, temperature=1.0, top_k=50, seed=7, max_tokens=8, logit_bias=bias),
     ]
     short, stopped, two = llm.generate(prompts, params, use_tqdm=False)
     assert len(short.outputs[0].token_ids) == 4 and short.outputs[0].finish_reason == "length"
@@ -89,8 +91,10 @@ def test_prompt_tokens(llm: LLM) -> None:
     tokenizer = llm.get_tokenizer()
     token_ids = tokenizer.encode("The capital of France is")
     params = SamplingParams(temperature=0, max_tokens=6)
-    prompts = ["The capital of France is", token_ids, TokensPrompt(prompt_token_ids=token_ids)]
-    outputs = llm.generate([*prompts, TextPrompt(prompt="The capital of France is")], params, use_tqdm=False)
+    text = "The capital of France is"
+    prompts: list[str | list[int] | TokensPrompt | TextPrompt] = [text, token_ids]
+    prompts += [TokensPrompt(prompt_token_ids=token_ids), TextPrompt(prompt=text)]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
     assert all(output.prompt_token_ids == token_ids for output in outputs)
     assert len({output.outputs[0].text for output in outputs}) == 1
     assert tokenizer.decode(outputs[1].outputs[0].token_ids) == outputs[0].outputs[0].text

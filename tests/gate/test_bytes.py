@@ -19,7 +19,7 @@ from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError
-from octavo.models.blocks import PreNormDecoder
+from octavo.models.llama import Decoder
 from octavo.sampling_params import RequestOutputKind
 
 MAX_MODEL_LEN = 1600
@@ -229,13 +229,13 @@ def test_eager_mode_does_not_change_a_byte(
     smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], eager: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    forward = PreNormDecoder.forward
+    forward = Decoder.forward
 
     def counted(model: Any, ops: Any) -> Any:
         calls.append(model)
         return forward(model, ops)
 
-    monkeypatch.setattr(PreNormDecoder, "forward", counted)
+    monkeypatch.setattr(Decoder, "forward", counted)
     engine = make_engine(smollm2_gguf, enforce_eager=eager)
     num_at_start, witness = len(calls), Witness(engine)
     assert_equal(serve_all(engine, jobs), alone, "eager" if eager else "tape")

@@ -8,7 +8,7 @@ import pytest
 from tests.ops.harness import ISAS, block_tensor, cpu, embedded, float_tensor, relative_error, rows_op, run, step, times
 
 from octavo.errors import LoadError
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import F32, FLOAT_TOLERANCE
 
 FORMATS_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
@@ -99,12 +99,12 @@ def test_a_row_gives_the_same_bytes_in_any_company(isa: str, format: str) -> Non
                 assert result[row].tobytes() == together.setdefault(row, result[row]).tobytes(), (threads, count, row)
 
 
-def stored(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def stored(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     if format not in ("f32", "f16", "bf16"):
         return block_tensor(rng, format, rows, columns)
     values = rng.standard_normal((rows, columns), np.float32)
     kind = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[format]
-    return StoredTensor("weight", (rows, columns), format, values.astype(kind).view(np.uint8), None, "memory: weight")
+    return StoredRows("weight", (rows, columns), format, values.astype(kind).view(np.uint8), None, "memory: weight")
 
 
 def test_parts_of_different_formats_stand_side_by_side() -> None:
@@ -139,7 +139,7 @@ def test_row_order_of_a_stored_tensor_is_undone() -> None:
     rng = np.random.default_rng(7)
     plain = block_tensor(rng, "q4_0", 32, 64)
     order = rng.permutation(32).astype(np.int32)
-    shuffled = StoredTensor(plain.name, plain.shape, plain.format, plain.data[np.argsort(order)].copy(), order, plain.source)
+    shuffled = StoredRows(plain.name, plain.shape, plain.format, plain.data[np.argsort(order)].copy(), order, plain.source)
     x = rng.standard_normal((3, 64), np.float32)
     backend = cpu()
     results = []
