@@ -174,6 +174,7 @@ class LLMEngine:
         if not self._closed:
             self._final_config = self._core.config
             self._closed = True
+            self.chat_template.close()
             self.abort_request(self.ledger.live_ids)
             self._aborted.clear()
             del self._core

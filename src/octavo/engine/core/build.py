@@ -51,7 +51,8 @@ def build_core(
 
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
-    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format)
+    # The face in front of the core has read the same configuration and logged what is odd about it.
+    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
     loaded, resolved = load_and_resolve(config, checkpoint, checkpoint.weight_bytes)
     worker = Worker(resolved.config, loaded)
     observed = worker if wrap_worker is None else wrap_worker(worker)

@@ -130,6 +130,7 @@ class AsyncLLMEngine:
         core = asyncio.create_task(supervisor.start(config))
         try:
             model = await asyncio.to_thread(load_served_model, config)
+            model.chat_template.warm()
             ready = await core
         except BaseException:  # also when cancelled: no process may be left behind
             core.cancel()
@@ -276,6 +277,7 @@ class AsyncLLMEngine:
     async def shutdown(self) -> None:
         """Stop the core process; requests that still run end with an EngineDeadError. Safe to call twice."""
         self._closed = "the engine is shut down"
+        await asyncio.to_thread(self.chat_template.close)
         if self._log_task is not None:
             self._log_task.cancel()
         await self._supervisor.stop()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
@@ -13,6 +15,7 @@ from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
 from octavo.server.service.engine_face import Engine
 from octavo.text.chat_encoding import encode_chat
+from octavo.text.template_process import MAX_PROCESSES
 
 DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """As in vLLM: absent means the model's generation_config.json, and where that is silent, SamplingParams' default."""
@@ -32,6 +35,7 @@ class Service:
     key_names_tenant: bool
     system_fingerprint: str
     created: int = field(default_factory=lambda: int(time.time()))
+    _chat_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_PROCESSES, "octavo-chat"))
 
     @property
     def model_name(self) -> str:
@@ -90,8 +94,11 @@ class Service:
         continue_final_message: bool,
         template_kwargs: Mapping[str, Any] | None,
     ) -> list[int]:
-        """Token ids of a conversation; early refusal and thread as for a text."""
-        return await asyncio.to_thread(
+        """Token ids of a conversation; early refusal as for a text.
+
+        In threads of their own: a slow template waits for its process there, and must not take the threads of other work.
+        """
+        encode = partial(
             encode_chat,
             self.engine.tokenizer,
             self.engine.chat_template,
@@ -102,6 +109,7 @@ class Service:
             template_kwargs=template_kwargs,
             max_tokens=max_tokens,
         )
+        return await asyncio.get_running_loop().run_in_executor(self._chat_threads, encode)
 
     def check_ids(self, ids: list[Any], param: str) -> list[int]:
         """ids unless one is no token id of the vocabulary: InvalidRequestError."""
