@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import EOS, VOCAB_SIZE, byte_tokenizer, ids
 from tests.unit.engine.rig import MODEL
 
-from octavo.engine.frontend.input import InputProcessor
+from octavo.engine.frontend.input import InputProcessor, seeds
 from octavo.engine.frontend.prompt import Prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.request import RequestOptions
@@ -133,3 +133,10 @@ def test_priority_is_honoured_where_the_policy_reads_it() -> None:
         "hi", SamplingParams(), "r", RequestOptions(priority=-5), arrival_s=0.0
     )
     assert prepared.request.priority == -5
+
+
+def test_a_seed_fixes_the_seeds_of_requests_that_bring_none() -> None:
+    first, again, other = seeds(5), seeds(5), seeds(6)
+    drawn = [first() for _ in range(3)]
+    assert drawn == [again() for _ in range(3)] and len(set(drawn)) == 3 and drawn[0] != other()
+    assert all(0 <= seed < 2**63 for seed in drawn) and seeds(None)() != seeds(None)()
