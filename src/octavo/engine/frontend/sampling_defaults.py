@@ -58,7 +58,11 @@ def _from_json(text: str) -> dict[str, float | int]:
             raise ConfigError(
                 f"{flag} has the key {name[:100]!r}; known: {', '.join(_NAMES)}", param="override_generation_config"
             )
-    try:
-        return generation_defaults(Fields(values, flag))
-    except LoadError as error:
-        raise ConfigError(error.message, param="override_generation_config") from None
+    # A model file's bad advice is left out; what a person asked for is refused.
+    advice = generation_defaults(Fields(values, flag, quiet=True))
+    for name, value in values.items():
+        if value is not None and {"max_new_tokens": "max_tokens"}.get(name, name) not in advice:
+            raise ConfigError(
+                f"{flag}: {name} is {str(value)[:100]}, which is out of range or no number", param="override_generation_config"
+            )
+    return advice
