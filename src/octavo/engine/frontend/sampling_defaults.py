@@ -6,11 +6,13 @@ import json
 from pathlib import Path
 
 from octavo.config.loading import LoadingConfig
-from octavo.errors import ConfigError, LoadError
+from octavo.errors import ConfigError, InvalidRequestError, LoadError
 from octavo.loader.fields import Fields, read_json_object
 from octavo.loader.hf_config import generation_defaults
 from octavo.loader.sampling_advice import SamplingAdvice
+from octavo.sampling_params import SamplingParams
 
+_FIELDS = {"max_new_tokens": "max_tokens"}
 _NAMES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens")
 
 
@@ -58,7 +60,9 @@ def _from_json(text: str) -> dict[str, float | int]:
             raise ConfigError(
                 f"{flag} has the key {name[:100]!r}; known: {', '.join(_NAMES)}", param="override_generation_config"
             )
+    given = {_FIELDS.get(name, name): value for name, value in values.items() if value is not None}
     try:
-        return generation_defaults(Fields(values, flag))
-    except LoadError as error:
-        raise ConfigError(error.message, param="override_generation_config") from None
+        checked = SamplingParams(**given)
+    except InvalidRequestError as error:
+        raise ConfigError(f"{flag}: {error.message}", param="override_generation_config") from None
+    return {name: getattr(checked, name) for name in given}
