@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from octavo.config.loading import LoadingConfig
 from octavo.errors import ConfigError, InvalidRequestError, LoadError
@@ -60,7 +61,7 @@ def _from_json(text: str) -> dict[str, float | int]:
             raise ConfigError(
                 f"{flag} has the key {name[:100]!r}; known: {', '.join(_NAMES)}", param="override_generation_config"
             )
-    given = {_FIELDS.get(name, name): value for name, value in values.items() if value is not None}
+    given: dict[str, Any] = {_FIELDS.get(name, name): value for name, value in values.items() if value is not None}
     try:
         checked = SamplingParams(**given)
     except InvalidRequestError as error:
