@@ -23,8 +23,8 @@ def test_without_a_share_there_is_no_answer() -> None:
 
 def test_what_is_not_free_is_left_out_with_a_notice() -> None:
     notices: list[str] = []
-    assert share_for_cache(1.0, MACHINE, GIB, notices) == 5 * GIB
-    assert notices == ["--gpu-memory-utilization 1 would give the KV cache 7.00 GiB, but 5.00 GiB are free: it gets no more"]
+    assert share_for_cache(1.0, MACHINE, GIB, notices) == 6 * GIB
+    assert notices == ["--gpu-memory-utilization 1 would give the KV cache 7.00 GiB, but 6.00 GiB are free: it gets no more"]
 
 
 def test_a_share_that_the_weights_fill_is_refused_with_the_way_out() -> None:

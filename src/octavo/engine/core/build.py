@@ -51,7 +51,7 @@ def build_core(
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
     checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format)
-    loaded, resolved = load_and_resolve(config, checkpoint, checkpoint.weight_bytes)
+    loaded, resolved = load_and_resolve(config, checkpoint)
     worker = Worker(resolved.config, loaded)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
