@@ -17,7 +17,7 @@ import numpy as np
 from one_op import AnyOps, compile_program, float_tensor, make_cpu, median_seconds, parser, step, streaming_read_gb_s
 
 from octavo.loader.formats import bytes_per_row
-from octavo.loader.stored import StoredRows, StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import KVCacheSpec
 from octavo.ops.registry import AnyBackend
 
@@ -57,7 +57,7 @@ class Figure:
     of_best_seen: float = 0.0
 
 
-def random_weight(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def random_weight(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     """Random values: small floats, or random codes with scales of ordinary size."""
     if format in FLOATS:
         values = (rng.standard_normal((rows, columns), np.float32) * 0.02).astype(FLOATS[format])

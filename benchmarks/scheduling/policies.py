@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
@@ -95,7 +95,7 @@ def make_sequence(seq_id: int, num_prompt: int, num_output: int, arrival_s: floa
     return Sequence(seq_id, request)
 
 
-def make_scheduler(policy: str, config: SchedulerConfig, num_blocks: int = NUM_BLOCKS) -> Scheduler:
+def make_scheduler(policy: str, config: ResolvedSchedulerConfig, num_blocks: int = NUM_BLOCKS) -> Scheduler:
     estimator = Estimator()
     manager = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=False)
     return Scheduler(config, manager, make_policy(policy, estimator), estimator)
@@ -103,7 +103,7 @@ def make_scheduler(policy: str, config: SchedulerConfig, num_blocks: int = NUM_B
 
 def run(policy: str, requests: list[Sequence], *, speed: float = 1.0, max_num_seqs: int = 64, tokens: int = 256) -> Row:
     """The load on the virtual machine, which is `speed` times as fast as the formula says."""
-    config = SchedulerConfig(
+    config = ResolvedSchedulerConfig(
         max_num_seqs=max_num_seqs, max_num_batched_tokens=tokens, chunked_prefill_size=tokens, max_model_len=8192
     )
     scheduler, now, waits = make_scheduler(policy, config), 0.0, dict[int, float]()
@@ -141,7 +141,7 @@ def step_cost(policy: str, num_running: int, num_waiting: int) -> tuple[float, f
 
 def _step_times(policy: str, num_running: int, num_waiting: int, num_steps: int = 300) -> list[float]:
     """Seconds of each step. Answers have 16 to 512 tokens, so that about one ends, and is replaced, in every step."""
-    config = SchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
+    config = ResolvedSchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
     scheduler, rng = make_scheduler(policy, config, num_blocks=num_running * 300), random.Random(1)
     for seq_id in range(num_running + num_waiting):
         scheduler.add(

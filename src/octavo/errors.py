@@ -43,9 +43,18 @@ class InvalidRequestError(OctavoError, ValueError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """Prompt plus requested output cannot fit the model's context."""
+    """The prompt does not fit the model's context with at least one token of an answer."""
 
     code = "context_length_exceeded"
+
+    @classmethod
+    def of(cls, found: str, limit: int, param: str) -> ContextLengthError:
+        """found: what was given, as the subject of a sentence. The words before it are those that clients look for."""
+        return cls(
+            f"this model's maximum context length is {limit} tokens, one of them for the answer; {found}. Shorten the {param}, "
+            "or start the server with a larger --max-model-len if the model allows it",
+            param=param,
+        )
 
 
 class NotFoundError(OctavoError):
@@ -116,12 +125,6 @@ class LoadError(OctavoError):
     exit_code = 2
 
 
-def did_you_mean(name: str, known: Iterable[object], prefix: str = "") -> str:
-    """"; did you mean X?" with the known name that is near, or "" if none is."""
-    near = difflib.get_close_matches(name[:100], [str(word) for word in known], n=1, cutoff=_NEAR)
-    return f"; did you mean {prefix}{near[0]}?" if near else ""
-
-
 def not_enough_memory(error: MemoryError) -> str:
     """A MemoryError in words, with the ways out."""
     detail = f" ({error})" if str(error) else ""
@@ -129,3 +132,9 @@ def not_enough_memory(error: MemoryError) -> str:
         f"not enough memory{detail}: end other programs, raise the limit (ulimit -v, the container's), lower "
         "--kv-cache-memory, or take a smaller model"
     )
+
+
+def did_you_mean(name: str, known: Iterable[object], prefix: str = "") -> str:
+    """"; did you mean X?" with the known name that is near, or "" if none is."""
+    near = difflib.get_close_matches(name[:100], [str(word) for word in known], n=1, cutoff=_NEAR)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""

@@ -11,7 +11,7 @@ import numpy as np
 from octavo import _native
 from octavo.config.model import RopeConfig
 from octavo.loader.formats import bytes_per_row
-from octavo.loader.stored import StoredRows, StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import F32, I32, KVCacheSpec, Ops, StepInputs, Tensor
 from octavo.ops.registry import AnyBackend, make_backend
 
@@ -53,7 +53,7 @@ def reference(kv: KVCacheSpec = KV) -> AnyBackend:
     return backend
 
 
-def float_tensor(values: F32, name: str = "weight") -> StoredTensor:
+def float_tensor(values: F32, name: str = "weight") -> StoredRows:
     """values [rows, columns] or [n] as a stored float32 tensor."""
     flat = np.ascontiguousarray(values, np.float32)
     data = flat.reshape(1, -1) if flat.ndim == 1 else flat

@@ -8,7 +8,7 @@ import pytest
 from tests.ops.harness import ISAS, block_tensor, cpu, embedded, float_tensor, relative_error, rows_op, run, step, times
 
 from octavo.errors import LoadError
-from octavo.loader.stored import StoredRows, StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import F32, FLOAT_TOLERANCE
 
 FORMATS_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
@@ -99,7 +99,7 @@ def test_a_row_gives_the_same_bytes_in_any_company(isa: str, format: str) -> Non
                 assert result[row].tobytes() == together.setdefault(row, result[row]).tobytes(), (threads, count, row)
 
 
-def stored(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def stored(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     if format not in ("f32", "f16", "bf16"):
         return block_tensor(rng, format, rows, columns)
     values = rng.standard_normal((rows, columns), np.float32)

@@ -28,7 +28,7 @@ def random(*shape: int, seed: int = 1) -> F32:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def stored(values: F32, name: str = "w") -> StoredTensor:
+def stored(values: F32, name: str = "w") -> StoredRows:
     data = np.ascontiguousarray(values, np.float32).view(np.uint8)
     return StoredRows(name, values.shape, "f32", data.reshape(-1, data.shape[-1]), None, f"file: {name}")
 

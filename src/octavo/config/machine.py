@@ -65,6 +65,17 @@ def _available_memory(root: Path) -> int:
     return available
 
 
+def _available_addresses(root: Path) -> int:
+    """Bytes of address space that are left to this process; a huge number without a limit."""
+    for line in _read_text(root / "proc/self/limits").splitlines():
+        if line.startswith("Max address space"):
+            limit = _to_int(line.split()[3])
+            pages = _read_text(root / "proc/self/statm").split()
+            if limit and pages:
+                return max(0, limit - _to_int(pages[0]) * os.sysconf("SC_PAGE_SIZE") - _ADDRESS_SLACK)
+    return 2**62
+
+
 def _total_memory(root: Path) -> int:
     total = _meminfo(root, "MemTotal:") or _physical_memory()
     return min([total, *(limit for _, limit in _memory_limits(root))])
@@ -77,17 +88,6 @@ def _memory_limits(root: Path) -> Iterator[tuple[Path, int]]:
         # cgroup v1 says "unlimited" with a number near 2**63.
         if 0 < limit < 2**60:
             yield folder, limit
-
-
-def _available_addresses(root: Path) -> int:
-    """Bytes of address space that are left to this process; a huge number without a limit."""
-    for line in _read_text(root / "proc/self/limits").splitlines():
-        if line.startswith("Max address space"):
-            limit = _to_int(line.split()[3])
-            pages = _read_text(root / "proc/self/statm").split()
-            if limit and pages:
-                return max(0, limit - _to_int(pages[0]) * os.sysconf("SC_PAGE_SIZE") - _ADDRESS_SLACK)
-    return 2**62
 
 
 def _meminfo_available(root: Path) -> int:

@@ -10,6 +10,7 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import EngineArgs
 from octavo.engine.core.build import BuiltCore, build_core
 from octavo.engine.frontend.input import InputProcessor, seeds
@@ -70,8 +71,8 @@ class LLMEngine:
         self._guard = Guard("LLMEngine")
 
     @property
-    def resolved_config(self) -> EngineConfig:
-        """The EngineConfig in force, without any "auto" left in its budgets."""
+    def resolved_config(self) -> ResolvedConfig:
+        """The configuration in force."""
         return self._final_config if self._closed else self._core.config
 
     @classmethod
@@ -173,6 +174,7 @@ class LLMEngine:
         if not self._closed:
             self._final_config = self._core.config
             self._closed = True
+            self.chat_template.close()
             self.abort_request(self.ledger.live_ids)
             self._aborted.clear()
             del self._core

@@ -19,7 +19,7 @@ from octavo.loader.gguf_tensors import bind_gguf
 from octavo.loader.hf_config import read_hf_config
 from octavo.loader.identity import FileIdentity, identify
 from octavo.loader.parameter import Parameter
-from octavo.loader.safetensors import SafetensorsFile, open_folder
+from octavo.loader.safetensors import SafetensorsFile, have_equal_bytes, open_folder
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.loader.stored import StoredTensor
 
@@ -63,22 +63,26 @@ class Checkpoint:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
-def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto") -> Checkpoint:
-    """Open a model folder or GGUF file and check that all parameters are there; no weight is read.
+def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto", *, quiet: bool = False) -> Checkpoint:
+    """Open a model folder or GGUF file and check that all parameters are there; no weight is read, except to compare an
+    output head with the embedding that the configuration ties it to.
 
     declare   a configuration to the parameters of its model: models.registry.declare
+    quiet     do not repeat the warnings of `open_config`
     Raises: LoadError naming file and key or tensor; ConfigError for an unknown load_format.
     """
     kind, path = _resolve_format(path, load_format)
     if kind == "gguf":
-        return _open_gguf(path, declare)
+        return _open_gguf(path, declare, quiet)
     settings = _identify_settings(path)
-    config, defaults = read_hf_config(path)
-    declared = declare(config)
+    config, defaults = read_hf_config(path, quiet=quiet)
     if kind == "dummy":
+        declared = declare(config)
         version = hashlib.sha256(b"dummy" + (path / "config.json").read_bytes()).digest()
         return Checkpoint(path, config, declared, DummyTensors(declared, config.dtype), version, settings, defaults, None)
     files = open_folder(path)
+    config = _untied(files, config, path)
+    declared = declare(config)
     tensors = _bind_folder(files, declared, path)
     embedding = next(parameter for parameter in declared if parameter.role == "embedding")
     config = replace(config, dtype=_DTYPES[tensors[embedding.name].format])
@@ -96,9 +100,9 @@ def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, Sam
     return read_gguf_config(open_gguf(path)) if kind == "gguf" else read_hf_config(path)
 
 
-def _open_gguf(path: Path, declare: Declare) -> Checkpoint:
+def _open_gguf(path: Path, declare: Declare, quiet: bool) -> Checkpoint:
     files = open_gguf(path)
-    config, defaults = read_gguf_config(files)
+    config, defaults = read_gguf_config(files, quiet=quiet)
     declared = declare(config)
     tensors = bind_gguf(files, declared)
     opened = tuple(file.mapped.identity for file in files)
@@ -109,15 +113,41 @@ def _identify_settings(folder: Path) -> tuple[FileIdentity, ...]:
     return tuple(identify(folder / name) for name in SETTINGS_NAMES if (folder / name).is_file())
 
 
+def _stored_name(name: str, files: Mapping[str, SafetensorsFile]) -> str | None:
+    """Under which name the files hold a parameter; None if they do not."""
+    candidates = [
+        prefix + (name.removeprefix("model.") if prefix.startswith("model.") else name) for prefix in _WEIGHT_PREFIXES
+    ]
+    return next((candidate for candidate in candidates if candidate in files), None)
+
+
+def _untied(files: Mapping[str, SafetensorsFile], config: ModelConfig, folder: Path) -> ModelConfig:
+    """config, with an output head of its own if the files hold one that differs from the embedding it should be tied to.
+
+    Fine-tuning often trains the head alone and leaves the flag as it was; transformers takes the head then.
+    """
+    head, embedding = (_stored_name(name, files) for name in ("lm_head.weight", "model.embed_tokens.weight"))
+    if not config.tie_embeddings or head is None or embedding is None:
+        return config
+    own, tied = (files[stored].tensor(stored, stored) for stored in (head, embedding))
+    if own.shape == tied.shape and own.format == tied.format and have_equal_bytes(own, tied):
+        return config
+    log.warning(
+        "%s: tie_word_embeddings is true, but %s differs from %s; the model's own head is used. "
+        "Set tie_word_embeddings to false to silence this",
+        folder / "config.json",
+        head,
+        embedding,
+    )
+    return replace(config, tie_embeddings=False)
+
+
 def _bind_folder(files: dict[str, SafetensorsFile], declared: Sequence[Parameter], folder: Path) -> dict[str, StoredTensor]:
     """Pick the declared parameters; everything else in the files is left alone."""
     used: set[str] = set()
 
     def find(name: str, parameter: str) -> StoredTensor | None:
-        candidates = [
-            prefix + (name.removeprefix("model.") if prefix.startswith("model.") else name) for prefix in _WEIGHT_PREFIXES
-        ]
-        stored_name = next((candidate for candidate in candidates if candidate in files), None)
+        stored_name = _stored_name(name, files)
         if stored_name is None:
             return None
         used.add(stored_name)

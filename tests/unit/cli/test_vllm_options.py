@@ -127,3 +127,25 @@ def test_an_empty_file_says_nothing_and_an_absent_one_is_an_error(tmp_path: Path
     (tmp_path / "latin.yaml").write_bytes(b"model: \xff\n")
     with pytest.raises(ConfigError, match="not a UTF-8 text"):
         parse("--config", str(tmp_path / "latin.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("line", "model", "names"),
+    [
+        ("./m --served-model-name a b --port 1", "./m", "a,b"),
+        ("./m --served_model_name a b c", "./m", "a,b,c"),
+        ("--served-model-name a b --model ./m", "./m", "a,b"),
+        ("--served-model-name a ./m", "./m", "a"),
+        ("./m --served-model-name a,b", "./m", "a,b"),
+        ("./m --served-model-name=a --port 1", "./m", "a"),
+    ],
+)
+def test_several_served_names(line: str, model: str, names: str) -> None:
+    loading = parse(*line.split())[0].loading
+    assert (loading.model, loading.served_model_name) == (model, names)
+
+
+def test_a_list_in_the_file_is_joined(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("served-model-name: [a, b]\nallowed-origins: ['http://x', 'http://y']\n")
+    engine, server = parse("--config", str(tmp_path / "c.yaml"))
+    assert (engine.loading.served_model_name, server.allowed_origins) == ("a,b", "http://x,http://y")

@@ -71,6 +71,8 @@ def test_other_values_warn_or_are_refused_by_name_with_the_way_out(option: VllmO
         ({"max_model_len": "2K"}, {"max_model_len": 2048}),
         ({"max_model_len": -1}, {}),
         ({"max_model_len": "auto"}, {}),
+        ({"served_model_name": ["a", "b"]}, {"served_model_name": "a,b"}),
+        ({"override_generation_config": {"top_k": 3}}, {"override_generation_config": '{"top_k": 3}'}),
         ({"num_blocks": 9}, {"num_gpu_blocks_override": 9}),
         ({"max_model_len": None, "quantization": None}, {}),
         ({"scheduling_policy": "fcfs", "scheduler_policy": "fcfs"}, {"scheduler_policy": "fcfs"}),

@@ -32,7 +32,7 @@ def weight_storage(part: StoredTensor, dtype: str, quantization: str, group_size
     return storage_by_rule(part, *KINDS[part.name], dtype, quantization, group_size)
 
 
-def tensor(format: str, name: str = LAYER, columns: int = 256) -> StoredTensor:
+def tensor(format: str, name: str = LAYER, columns: int = 256) -> StoredRows:
     """Only the header matters here."""
     return StoredRows(name, (2, columns), format, np.empty((2, 0), np.uint8), None, "model.file")
 

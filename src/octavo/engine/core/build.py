@@ -9,6 +9,7 @@ from pathlib import Path
 
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import Resolved
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.core.engine_core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
@@ -50,7 +51,8 @@ def build_core(
 
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
-    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format)
+    # The face in front of the core has read the same configuration and logged what is odd about it.
+    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
     loaded, resolved = load_and_resolve(config, checkpoint)
     worker = Worker(resolved.config, loaded)
     observed = worker if wrap_worker is None else wrap_worker(worker)
@@ -60,14 +62,14 @@ def build_core(
 
 
 def assemble_core(
-    config: EngineConfig,
+    config: ResolvedConfig,
     worker: StepWorker,
     weights_version: bytes,
     swap_block_s: float | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
+    """Scheduler and KV cache around a worker. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
     kv_cache = KVCacheManager(
         cache.num_blocks,

@@ -13,6 +13,7 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
 from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
@@ -72,7 +73,7 @@ class EngineStats:
 class AsyncLLMEngine:
     """Made by `start`. Belongs to one event loop; every method must be called on it.
 
-    resolved_config       the EngineConfig the core runs with, without any "auto" left in its budgets
+    resolved_config       the configuration the core runs with
     model_config, tokenizer, chat_template, generation_defaults   what the model's files say
     metrics               a Prometheus registry of this engine alone
     weights_version       hex digest; changes whenever the model's files change
@@ -81,8 +82,7 @@ class AsyncLLMEngine:
 
     def __init__(self, model: ServedModel, supervisor: Supervisor, ready: CoreReady, ledger: Ledger) -> None:
         max_model_len = ready.config.scheduler.max_model_len
-        assert max_model_len is not None
-        self.resolved_config: EngineConfig = ready.config
+        self.resolved_config: ResolvedConfig = ready.config
         self.max_model_len: int = max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
@@ -130,6 +130,7 @@ class AsyncLLMEngine:
         core = asyncio.create_task(supervisor.start(config))
         try:
             model = await asyncio.to_thread(load_served_model, config)
+            model.chat_template.warm()
             ready = await core
         except BaseException:  # also when cancelled: no process may be left behind
             core.cancel()
@@ -276,6 +277,7 @@ class AsyncLLMEngine:
     async def shutdown(self) -> None:
         """Stop the core process; requests that still run end with an EngineDeadError. Safe to call twice."""
         self._closed = "the engine is shut down"
+        await asyncio.to_thread(self.chat_template.close)
         if self._log_task is not None:
             self._log_task.cancel()
         await self._supervisor.stop()

@@ -74,11 +74,6 @@ class InputProcessor:
         sampling = self._checked_sampling(sampling)
         token_ids = self._token_ids(parts)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
-        if sampling.min_tokens > max_tokens:
-            raise InvalidRequestError(
-                f"min_tokens is {sampling.min_tokens}, but at most {max_tokens} fit after {len(token_ids)} prompt tokens",
-                param="min_tokens",
-            )
         stop_token_ids = [] if sampling.ignore_eos else self._eos_token_ids
         request = Request(
             request_id=request_id,
@@ -141,20 +136,8 @@ class InputProcessor:
             )
 
     def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
-        """The completion's limit: as asked, or all that is left of the context. Refuses what cannot fit."""
-        limit = self._max_model_len
-        if num_prompt >= limit:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt} tokens; with at least one completion token it must fit the context of {limit} "
-                f"tokens; shorten the prompt to {limit - 1} tokens or less, or serve with a larger --max-model-len",
-                param="prompt",
-            )
-        if asked is None:
-            return limit - num_prompt
-        if num_prompt + asked > limit:
-            raise ContextLengthError(
-                f"the prompt's {num_prompt} tokens and max_tokens {asked} make {num_prompt + asked}, more than the context of "
-                f"{limit} tokens; lower max_tokens to {limit - num_prompt} or shorten the prompt",
-                param="max_tokens",
-            )
-        return asked
+        """The completion's limit: as asked, but no more than the context leaves. Refuses a prompt that leaves nothing."""
+        room = self._max_model_len - num_prompt
+        if room < 1:
+            raise ContextLengthError.of(f"the prompt has {num_prompt} tokens", self._max_model_len, "prompt")
+        return room if asked is None else min(asked, room)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from octavo.config.changes import Changes
-from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.tuning.auto_tune import NEARLY_FULL, AutoTuner, Decision, Observation, Settings
 from octavo.engine.tuning.pace import Work
 from octavo.engine.wire.messages import CoreStats
@@ -45,7 +45,7 @@ class _Interval:
 class Tuning:
     """The steps since the last observation, and the tuner that hears of them. step_time: the scheduler's."""
 
-    def __init__(self, config: EngineConfig, step_time: StepTimeModel, now_s: float) -> None:
+    def __init__(self, config: ResolvedConfig, step_time: StepTimeModel, now_s: float) -> None:
         self.tuner = AutoTuner(settings_of(config))
         self._step_time = step_time
         self._interval = _Interval(now_s)
@@ -73,7 +73,7 @@ class Tuning:
         """Whether the tuner will look at the waste, which costs more than the rest to find out."""
         return stats.num_used_blocks > NEARLY_FULL * stats.num_blocks
 
-    def decide(self, config: EngineConfig, stats: CoreStats, waste: float, now_s: float) -> Decision | None:
+    def decide(self, config: ResolvedConfig, stats: CoreStats, waste: float, now_s: float) -> Decision | None:
         """End the interval with an observation, and hear what to change."""
         last, sums, steps = self._last, self._interval, sorted(self._interval.decode_s)
         self._last, self._interval = stats, _Interval(now_s)
@@ -106,7 +106,7 @@ class Tuning:
         self.tuner = AutoTuner(replace(configured, **mine))
 
 
-def settings_of(config: EngineConfig) -> Settings:
+def settings_of(config: ResolvedConfig) -> Settings:
     """What the tuner turns, in a resolved configuration."""
     scheduler = config.scheduler
     return Settings(

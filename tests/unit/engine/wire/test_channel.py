@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from tests.configs import resolved_config
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.wire import frames
@@ -89,13 +90,13 @@ def test_undecodable_messages_from_the_core_are_skipped() -> None:
         core = CoreChannel(parent.core_end)
         try:
             core._socket.send(b"\0\0\0\4junk")
-            core.send(CoreReady(EngineConfig(), b"v", ["line"], ()))
+            core.send(CoreReady(resolved_config(), b"v", ["line"], ()))
             return await asyncio.wait_for(parent.receive(), 5.0)
         finally:
             core.close()
             parent.close()
 
-    assert asyncio.run(test()) == CoreReady(EngineConfig(), b"v", ["line"], ())
+    assert asyncio.run(test()) == CoreReady(resolved_config(), b"v", ["line"], ())
 
 
 def test_messages_are_delivered_from_the_event_loop_and_what_the_taker_raises_ends_it() -> None:

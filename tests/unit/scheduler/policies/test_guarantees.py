@@ -21,9 +21,7 @@ MAX_PROMPT, MAX_OUTPUT = 200, 40
 
 def sequences(draws: list[tuple[float, int, int, int, str]]) -> list[Sequence]:
     return [
-        make_sequence(
-            seq_id, [seq_id] * prompt, output, arrival_s=at, priority=priority, tenant=tenant, stop_token_ids=[]
-        )
+        make_sequence(seq_id, [seq_id] * prompt, output, arrival_s=at, priority=priority, tenant=tenant, stop_token_ids=[])
         for seq_id, (at, prompt, output, priority, tenant) in enumerate(draws)
     ]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
@@ -48,7 +48,7 @@ class VirtualEngine:
         }
         values.update(scheduler)
         values["max_model_len"] = min(values["max_model_len"], num_blocks * BLOCK_SIZE)
-        self.config = SchedulerConfig(scheduler_policy=policy, **values)
+        self.config = ResolvedSchedulerConfig(scheduler_policy=policy, **values)
         estimator = Estimator()
         manager = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=False)
         self.scheduler = Scheduler(self.config, manager, make_policy(policy, estimator, weights), estimator)
