@@ -87,17 +87,16 @@ class LoadedModel:
         )
 
 
-def load_and_resolve(config: EngineConfig, checkpoint: Checkpoint, weight_bytes: int = 0) -> tuple[LoadedModel, Resolved]:
+def load_and_resolve(config: EngineConfig, checkpoint: Checkpoint) -> tuple[LoadedModel, Resolved]:
     """Load the parameters, measure what memory they leave, and resolve `config` with that.
 
-    weight_bytes   as in `resolve`
     Raises: LoadError and ConfigError as `load_parameters` and `resolve` do; what no weights could make fit is refused first.
     """
     machine = read_machine()
     planned = resolve(config, checkpoint.config, machine, kv_block_bytes)
     loaded = load_parameters(planned.config, checkpoint)
     machine = replace(machine, available_bytes=loaded.backend.available_bytes())
-    return loaded, resolve(config, checkpoint.config, machine, kv_block_bytes, weight_bytes=weight_bytes)
+    return loaded, resolve(config, checkpoint.config, machine, kv_block_bytes, weight_bytes=checkpoint.weight_bytes)
 
 
 def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedModel:
