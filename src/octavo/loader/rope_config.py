@@ -62,7 +62,7 @@ def _rope(section: Fields, config: Fields, head_dim: int, max_position: int, def
     kind = section.text("rope_type", section.text("type", "default"))
     kind = _OLD_NAMES.get(kind, kind)
     if kind not in get_args(RopeKind):
-        raise section.error("rope_type", f"is {kind!r}; known: {', '.join(get_args(RopeKind))}")
+        raise section.error("rope_type", f"is {shown(kind)}; known: {', '.join(get_args(RopeKind))}")
     theta = section.number("rope_theta", default_theta, low_open=True)
     fraction = section.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0, high=1.0), high=1.0)
     rotary_dim = int(head_dim * fraction)
