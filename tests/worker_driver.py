@@ -6,14 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tiny_models
-from octavo.config.backend import BackendConfig
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
-from octavo.config.loading import LoadingConfig
-from octavo.config.scheduler import SchedulerConfig
-from octavo.loader.checkpoint import Checkpoint, open_checkpoint, open_config
-from octavo.loader.parameters import parameter_shapes
+from tests import tiny_models
+from tests.checkpoints import open_checkpoint, parameter_shapes
+from tests.configs import resolved_config
+
+from octavo.loader.checkpoint import Checkpoint, open_config
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, SampledToken, ScheduledSequence, StepPlan, StepResult, TokenLogprobs
 from octavo.worker.program import load_parameters
@@ -30,15 +27,16 @@ def tiny_checkpoint(folder: Path, name: str) -> Checkpoint:
     return open_checkpoint(tiny_models.write_tiny_model(path, name, parameter_shapes(config)))
 
 
-def make_worker(checkpoint: Checkpoint, device: str = "reference", kv_cache_dtype: str = "float32", **scheduler: int) -> Worker:
+def make_worker(
+    checkpoint: Checkpoint,
+    device: str = "reference",
+    kv_cache_dtype: str = "float32",
+    dtype: str = "float32",
+    **scheduler: int,
+) -> Worker:
     """A worker with blocks of 8 tokens and room for 128 of them."""
     limits: dict[str, Any] = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "max_model_len": 200, **scheduler}
-    config = EngineConfig(
-        loading=LoadingConfig(dtype="float32"),
-        cache=CacheConfig(block_size=BLOCK_SIZE, kv_cache_dtype=kv_cache_dtype, num_gpu_blocks_override=NUM_BLOCKS),
-        scheduler=SchedulerConfig(**limits),
-        backend=BackendConfig(device=device, num_threads=1),
-    )
+    config = resolved_config(NUM_BLOCKS, BLOCK_SIZE, kv_cache_dtype=kv_cache_dtype, dtype=dtype, device=device, **limits)
     return Worker(config, load_parameters(config, checkpoint))
 
 

@@ -15,16 +15,14 @@ import msgspec
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedBackendConfig, ResolvedCacheConfig, ResolvedConfig, ResolvedSchedulerConfig
 from octavo.engine.core.build import assemble_core
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.wire.messages import FromCore, StepOutputs
 from octavo.request import Request
 from octavo.sampling_params import RequestOutputKind, SamplingParams
-from octavo.step import SampledToken, StepPlan, StepResult, TokenLogprobs
+from octavo.step import Relayout, RelayoutResult, SampledToken, StepPlan, StepResult, TokenLogprobs
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 NUM_STEPS = 200
@@ -41,6 +39,9 @@ class IdleWorker:
         sampled = [SampledToken(share.seq_id, 7, self._logprobs) for share in plan.sequences if share.needs_sample]
         return StepResult(plan.step_id, sampled)
 
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
+        raise AssertionError("nothing is changed here")
+
 
 def letters() -> Tokenizer:
     backend = Backend(models.BPE(vocab={chr(97 + i): i for i in range(26)}, merges=[]))
@@ -50,9 +51,12 @@ def letters() -> Tokenizer:
 
 def measure(num_sequences: int, num_logprobs: int) -> dict[str, float]:
     """Median microseconds per step of each part."""
-    config = EngineConfig(
-        cache=CacheConfig(num_gpu_blocks_override=num_sequences * 32),
-        scheduler=SchedulerConfig(max_model_len=512, max_num_seqs=num_sequences),
+    config = ResolvedConfig(
+        cache=ResolvedCacheConfig(
+            num_gpu_blocks_override=num_sequences * 32, kv_cache_memory=1.0, num_swap_blocks_override=0, swap_space=0.0
+        ),
+        scheduler=ResolvedSchedulerConfig(max_model_len=512, max_num_seqs=num_sequences),
+        backend=ResolvedBackendConfig(num_threads=1),
     )
     core = assemble_core(config, IdleWorker(num_logprobs), b"none")
     outputs = OutputProcessor(letters(), Ledger())

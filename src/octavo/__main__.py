@@ -6,21 +6,21 @@ import signal
 import sys
 from importlib import import_module
 
-from octavo.cli.pid_one import leave_process_one
-from octavo.streams import hold_any_text, open_missing_streams
-
 
 def main() -> None:
-    """Run the command line and exit with its code."""
-    leave_process_one()
-    # Whoever started this process may have blocked signals, which children inherit.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+    """Run the command line and exit with its code.
+
+    The first lines come before all other imports: from then on no signal is lost, and Ctrl-C ends imports without a traceback.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
-        # Ctrl-C ends imports, and the interpreter's own end, at once and without a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    open_missing_streams()
-    hold_any_text()
+    import_module("octavo.cli.pid_one").leave_process_one()
+    # Whoever started this process may have blocked signals, which is inherited.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+    streams = import_module("octavo.streams")
+    streams.open_missing_streams()
+    streams.hold_any_text()
     command = import_module("octavo.cli.main")
     signal.signal(signal.SIGINT, handler)
     try:

@@ -46,9 +46,18 @@ class InvalidRequestError(OctavoError, ValueError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """Prompt plus requested output cannot fit the model's context."""
+    """The prompt does not fit the model's context with at least one token of an answer."""
 
     code = "context_length_exceeded"
+
+    @classmethod
+    def of(cls, found: str, limit: int, param: str) -> ContextLengthError:
+        """found: what was given, as the subject of a sentence. The words before it are those that clients look for."""
+        return cls(
+            f"this model's maximum context length is {limit} tokens, one of them for the answer; {found}. Shorten the {param}, "
+            "or start the server with a larger --max-model-len if the model allows it",
+            param=param,
+        )
 
 
 class NotFoundError(OctavoError):
@@ -103,7 +112,7 @@ class RequestFailedError(OctavoError):
     code = "request_failed"
 
 
-class ConfigError(OctavoError):
+class ConfigError(OctavoError, ValueError):
     """A flag, setting or combination of settings cannot work. The message names the flag and the fix."""
 
     status = 400
@@ -122,6 +131,15 @@ class LoadError(OctavoError):
         """One line of a bounded length, whatever names of tensors and texts of libraries are in it."""
         line = " ".join(message.splitlines())
         super().__init__(line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + " ...", param=param, code=code)
+
+
+def not_enough_memory(error: MemoryError) -> str:
+    """A MemoryError in words, with the ways out."""
+    detail = f" ({error})" if str(error) else ""
+    return (
+        f"not enough memory{detail}: end other programs, raise the limit (ulimit -v, the container's), lower "
+        "--kv-cache-memory, or take a smaller model"
+    )
 
 
 def did_you_mean(name: str, known: Iterable[object], prefix: str = "") -> str:

@@ -10,8 +10,8 @@ from tests.fakes import ids, write_model
 
 from octavo import LLM, LLMEngine, SamplingParams
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.input import Prompt
 from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.prompt import Prompt
 from octavo.errors import ConfigError, ContextLengthError, EngineDeadError, InvalidRequestError, LoadError
 from octavo.sampling_params import RequestOutputKind
 
@@ -88,7 +88,7 @@ def test_a_refused_prompt_names_itself_and_leaves_nothing_behind(llm: LLM) -> No
 
 
 def test_defaults_come_from_the_model(llm: LLM) -> None:
-    assert llm.get_default_sampling_params() == SamplingParams(**llm.llm_engine.generation_defaults)  # type: ignore[arg-type]
+    assert llm.get_default_sampling_params() == SamplingParams(**llm.llm_engine.sampling_advice.values)  # type: ignore[arg-type]
     assert llm.get_tokenizer().encode("a") == ids("a")
 
 

@@ -52,7 +52,9 @@ def _parameter(path: str, key: str, value: Any, command: click.Command) -> tuple
         raise ConfigError(f"--config {path}: {key!r} is no option of this command{hint}", param=name)
     if isinstance(option, click.Option) and option.is_flag and not isinstance(value, bool):
         raise ConfigError(f"--config {path}: {key} is {value!r}; it must be true or false", param=name)
-    if isinstance(value, (dict, list)):
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    elif isinstance(value, dict):
         value = json.dumps(value)
     return option.name, value if isinstance(value, bool) or value is None else str(value)
 

@@ -20,6 +20,7 @@ from octavo.config.resolve import check_options
 from octavo.engine.frontend.served_model import locate_model
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import open_checkpoint
+from octavo.models.registry import declare
 from octavo.quantize.evaluate import Divergence, Perplexity, compare, perplexity
 from octavo.quantize.logits import LogitsRunner
 from octavo.quantize.windows import Window, cut_windows
@@ -75,7 +76,7 @@ def perplexity_command(
     check_options(config)
     with lazy_pull_progress() as progress:
         config = locate_model(config, progress)
-    checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
+    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format)
     context = _checked_context(context, config, checkpoint.config.max_position)
     windows = _windows(load_tokenizer(checkpoint.path, checkpoint.gguf), files, context, stride, max_tokens)
     context = max(len(window.token_ids) for window in windows)

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from octavo.cli.config_file import ConfigFileOption
-from octavo.cli.vllm_options import settle, vllm_flags, without_dots
+from octavo.cli.vllm_options import settle, vllm_flags, with_joined_names, without_dots
 from octavo.config.flags import FlagOption
 
 CONTEXT_SETTINGS = {
@@ -47,7 +47,7 @@ class SectionedCommand(click.Command):
             self.params += vllm_flags(self.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, without_dots(args))
+        return super().parse_args(ctx, with_joined_names(without_dots(args)))
 
     def invoke(self, ctx: click.Context) -> Any:
         settle(ctx)

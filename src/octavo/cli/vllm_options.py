@@ -43,6 +43,20 @@ def without_dots(arguments: Sequence[str]) -> list[str]:
     return changed
 
 
+def with_joined_names(arguments: Sequence[str]) -> list[str]:
+    """`MODEL --served-model-name a b` as `MODEL --served-model-name a,b`. Where MODEL may still come, the second is it."""
+    joined: list[str] = []
+    names = False
+    for argument in arguments:
+        if names and not argument.startswith("-") and not joined[-1].startswith("-"):
+            joined[-1] += f",{argument}"
+            continue
+        names = argument.replace("_", "-") == "--served-model-name" or (names and not argument.startswith("-"))
+        joined.append(argument)
+    has_model = bool(arguments) and (not arguments[0].startswith("-") or "--model" in arguments)
+    return joined if has_model else list(arguments)
+
+
 def settle(ctx: click.Context) -> None:
     """Take vLLM's options out of the parsed ones: set the fields that they set, print the warnings, or raise ConfigError."""
     hidden = [parameter.name for parameter in ctx.command.params if isinstance(parameter, VllmFlag)]

@@ -63,14 +63,3 @@ class CacheConfig:
     num_swap_blocks_override: int | None = option(
         None, "Exact number of swap blocks, instead of a size (tests, tuning).", low=0, high=2**31 - 1
     )
-
-    @property
-    def num_blocks(self) -> int:
-        """KV blocks of a resolved configuration."""
-        assert self.num_gpu_blocks_override is not None, "the configuration is not resolved"
-        return self.num_gpu_blocks_override
-
-    @property
-    def num_swap_blocks(self) -> int:
-        """Swap blocks of a resolved configuration."""
-        return self.num_swap_blocks_override or 0

@@ -6,6 +6,7 @@ OCTAVO_MAX_NUM_SEQS and one row of docs/configuration.md, which `python -m octav
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -87,9 +88,16 @@ class Flag:
         return ""
 
     def normal(self, value: Any, source: str | None = None) -> Any:
-        """value in the field's own spelling: "half" is "float16", "2k" is 2000. Raises ConfigError where "2x" is neither."""
+        """value in the field's own spelling: "half" is "float16", "2k" is 2000, a list is joined with commas.
+
+        Raises ConfigError for "2x", which is neither.
+        """
         if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value in self.synonyms:
             return self.synonyms[value]
+        if self.kind is str and isinstance(value, (list, tuple)):
+            return ",".join(map(str, value))
+        if self.kind is str and isinstance(value, dict):
+            return json.dumps(value)
         if not (self.human and isinstance(value, str)):
             return value
         try:

@@ -47,7 +47,11 @@ class LoadingConfig:
     chat_template: str | None = option(
         None, "Jinja chat template, inline or a file, used instead of the model's own.", metavar="FILE"
     )
-    served_model_name: str | None = option(None, "Name the API knows the model by. Default: the model as given.")
+    served_model_name: str | None = option(
+        None,
+        "Name the API knows the model by. Default: the model as given. Of several names, separated by commas, answers bear the "
+        "first.",
+    )
     generation_config: str = option(
         "auto",
         "Where the sampling settings of requests that bring none come from: the model's files, and its makers' advice where a "

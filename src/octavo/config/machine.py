@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FALLBACK_MEMORY = 4 * 2**30
+_ADDRESS_SLACK = 2**28
+"""Of the address space (ulimit -v) for stacks and arenas of threads, which take much more of it than of the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,8 @@ class Machine:
 
 def read_machine(root: Path = Path("/")) -> Machine:
     """Read affinity, cgroup v1/v2 limits and free memory of this process; `root` holds proc/ and sys/ (tests bring others)."""
-    return Machine(num_cpus=_usable_cpus(root), available_bytes=_available_memory(root), total_bytes=_total_memory(root))
+    available_bytes = min(_available_memory(root), _available_addresses(root))
+    return Machine(num_cpus=_usable_cpus(root), available_bytes=available_bytes, total_bytes=_total_memory(root))
 
 
 def _usable_cpus(root: Path) -> int:
@@ -60,6 +63,17 @@ def _available_memory(root: Path) -> int:
         reclaimable = _stat_value(folder / "memory.stat", ("total_inactive_file", "inactive_file"))
         available = min(available, max(0, limit - max(0, used - reclaimable)))
     return available
+
+
+def _available_addresses(root: Path) -> int:
+    """Bytes of address space that are left to this process; a huge number without a limit."""
+    for line in _read_text(root / "proc/self/limits").splitlines():
+        if line.startswith("Max address space"):
+            limit = _to_int(line.split()[3])
+            pages = _read_text(root / "proc/self/statm").split()
+            if limit and pages:
+                return max(0, limit - _to_int(pages[0]) * os.sysconf("SC_PAGE_SIZE") - _ADDRESS_SLACK)
+    return 2**62
 
 
 def _total_memory(root: Path) -> int:

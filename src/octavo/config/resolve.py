@@ -17,6 +17,13 @@ from octavo.config.loading import LoadingConfig
 from octavo.config.machine import Machine
 from octavo.config.memory_share import share_for_cache
 from octavo.config.model import ModelConfig
+from octavo.config.resolved import (
+    ResolvedBackendConfig,
+    ResolvedCacheConfig,
+    ResolvedConfig,
+    ResolvedSchedulerConfig,
+    narrowed,
+)
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.swap_budget import num_swap_blocks
 from octavo.config.tenant_weights import parse_tenant_weights
@@ -35,14 +42,13 @@ BlockBytes = Callable[[ModelConfig, int, str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A configuration without any None or "auto" left in budgets, and what it means in blocks.
+    """A resolved configuration, and what is known beside it.
 
-    config       resolved; config.cache.num_gpu_blocks_override holds the number of KV blocks
     block_bytes  size of one KV block over all layers
     notices      sentences about defaults that were lowered to fit; to be printed at start
     """
 
-    config: EngineConfig
+    config: ResolvedConfig
     model: ModelConfig
     block_bytes: int
     weight_bytes: int
@@ -50,15 +56,11 @@ class Resolved:
 
     @property
     def num_blocks(self) -> int:
-        num_blocks = self.config.cache.num_gpu_blocks_override
-        assert num_blocks is not None
-        return num_blocks
+        return self.config.cache.num_blocks
 
     @property
     def max_model_len(self) -> int:
-        max_model_len = self.config.scheduler.max_model_len
-        assert max_model_len is not None
-        return max_model_len
+        return self.config.scheduler.max_model_len
 
     def describe(self, backend_facts: Mapping[str, str] | None = None) -> list[str]:
         """The lines printed at start: weights, KV budget, context, compute, then the notices.
@@ -127,9 +129,11 @@ def resolve(
     max_model_len = _fit_context(scheduler.max_model_len, model, num_blocks, cache.block_size, block_bytes, notices)
     left_bytes = max(0, free_bytes - num_blocks * block_bytes)
     num_slots = num_swap_blocks(cache, scheduler.preemption_mode, num_blocks, block_bytes, left_bytes)
-    resolved = replace(
-        config,
-        cache=replace(
+    num_threads = _fit_threads(config.backend.num_threads, machine.num_cpus)
+    resolved = ResolvedConfig(
+        loading=config.loading,
+        cache=narrowed(
+            ResolvedCacheConfig,
             cache,
             kv_cache_dtype=kv_dtype,
             num_gpu_blocks_override=num_blocks,
@@ -137,8 +141,8 @@ def resolve(
             num_swap_blocks_override=num_slots,
             swap_space=num_slots * block_bytes / GIB,
         ),
-        scheduler=replace(scheduler, max_model_len=max_model_len),
-        backend=replace(config.backend, num_threads=_fit_threads(config.backend.num_threads, machine.num_cpus)),
+        scheduler=narrowed(ResolvedSchedulerConfig, scheduler, max_model_len=max_model_len),
+        backend=narrowed(ResolvedBackendConfig, config.backend, num_threads=num_threads),
     )
     return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
 
@@ -168,7 +172,9 @@ def check_options(config: EngineConfig) -> None:
 
 def check_option(section: Any, name: str, *, param: str | None = None) -> None:
     """Check one field of a section; param is the name it goes by where it was given. Raises ConfigError."""
-    (field,) = (field for field in dataclasses.fields(section) if field.name == name)
+    # A resolved section narrows types; type, bounds and choices are those of the section that it resolves.
+    declaring = next(kind for kind in reversed(type(section).__mro__) if dataclasses.is_dataclass(kind))
+    (field,) = (field for field in dataclasses.fields(declaring) if field.name == name)
     _check_value(param or name, getattr(section, name), field.default, field.metadata, str(field.type))
 
 

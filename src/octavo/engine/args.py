@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,8 +87,7 @@ class EngineArgs:
             if name not in _LOG_OPTIONS:
                 raise ConfigError(f"{name} is an option of octavo serve, not of an engine", param=name)
         for name, default in engine.items():
-            value = translated.values.get(name, default)
-            setattr(self, name, json.dumps(value) if isinstance(value, dict) else value)
+            setattr(self, name, translated.values.get(name, default))
         return server
 
     def create_engine_config(self) -> EngineConfig:

@@ -10,17 +10,20 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import EngineArgs
 from octavo.engine.core.build import BuiltCore, build_core
-from octavo.engine.frontend.input import InputProcessor, Prompt, seeds
+from octavo.engine.frontend.input import InputProcessor, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import Report, load_served_model, locate_model
 from octavo.engine.guard import Guard, guarded
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
+from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.ops.interface import Program
 from octavo.request import NO_OPTIONS, RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -31,7 +34,7 @@ from octavo.text.tokenizer import Tokenizer
 class LLMEngine:
     """Engines share nothing: several may live in one process. Each method is one turn: threads wait for each other.
 
-    model_config, tokenizer, chat_template, generation_defaults   what the model's files say
+    model_config, tokenizer, chat_template, sampling_advice   what the model's files say
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class LLMEngine:
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
         self.chat_template: ChatTemplate = model.chat_template
-        self.generation_defaults: dict[str, float | int] = model.sampling.values
+        self.sampling_advice: SamplingAdvice = model.sampling
         self.ledger = Ledger()
         self._core = built.core
         self._program = built.program
@@ -68,8 +71,8 @@ class LLMEngine:
         self._guard = Guard("LLMEngine")
 
     @property
-    def resolved_config(self) -> EngineConfig:
-        """The EngineConfig in force, without any "auto" left in its budgets."""
+    def resolved_config(self) -> ResolvedConfig:
+        """The configuration in force."""
         return self._final_config if self._closed else self._core.config
 
     @classmethod

@@ -17,7 +17,7 @@ import numpy as np
 from octavo.errors import LoadError
 from octavo.loader.fields import parse_json_object, read_json_object, shown
 from octavo.loader.mapped_file import MappedFile, map_file, open_file
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 
 MAX_HEADER_BYTES = 100_000_000
 """The limit of the reference implementation."""
@@ -101,7 +101,7 @@ class SafetensorsFile:
                 )
         return Entry(dtype, tuple(shape), start, stop)
 
-    def tensor(self, name: str, parameter: str) -> StoredTensor:
+    def tensor(self, name: str, parameter: str) -> StoredRows:
         """The tensor `name` of the file under the parameter's name. Raises: LoadError for a dtype that is not supported."""
         entry = self.entries[name]
         source = f"{self.path.name}: {name}"
@@ -112,10 +112,10 @@ class SafetensorsFile:
         if raw.size == 0 or not entry.shape:
             raise LoadError(f"{source}: the tensor is empty or a scalar, of shape {entry.shape}")
         rows = 1 if len(entry.shape) == 1 else raw.size // (entry.shape[-1] * _ITEM_BYTES[entry.dtype])
-        return StoredTensor(parameter, entry.shape, format, raw.reshape(rows, -1), None, source)
+        return StoredRows(parameter, entry.shape, format, raw.reshape(rows, -1), None, source)
 
 
-def have_equal_bytes(first: StoredTensor, second: StoredTensor) -> bool:
+def have_equal_bytes(first: StoredRows, second: StoredRows) -> bool:
     """Whether two tensors of one format and shape hold the same bytes; reads until they differ."""
     step = max(1, _COMPARED_BYTES // max(1, first.data.shape[1]))
     return all(

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import Growth, KVCacheManager, PrefixMatch
 from octavo.scheduler.admission import AdmissionRule, match_of
 from octavo.scheduler.budget import StepBudget, StepLimits
-from octavo.scheduler.checks import check_books, check_runnable, resolved_max_model_len
+from octavo.scheduler.checks import check_books, check_runnable, fitting_max_model_len
 from octavo.scheduler.deadlines import Deadlines
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.order import Order, SortKey
@@ -42,16 +42,16 @@ class Scheduler:
 
     def __init__(
         self,
-        config: SchedulerConfig,
+        config: ResolvedSchedulerConfig,
         manager: KVCacheManager,
         policy: Policy,
         estimator: Estimator | None = None,
         preemption: Preemption | None = None,
     ) -> None:
-        """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len, or that is not resolved."""
-        self.max_model_len = resolved_max_model_len(config, manager)
+        """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len."""
+        self.max_model_len = fitting_max_model_len(config, manager)
         self.estimator = estimator or Estimator()
-        self.preemption = preemption or Preemption()
+        self.preemption = preemption or Preemption(self.estimator.step_time)
         self._manager = manager
         self._order = Order(policy, config.max_wait)
         self._deadlines = Deadlines(config.queue_timeout)
@@ -140,10 +140,9 @@ class Scheduler:
         assert plan is self._plan and result.step_id == plan.step_id, f"step {result.step_id} is not the step in flight"
         report = result.swap or NO_MOVES
         self._close_step(report.lost_slots, report.lost_blocks)
-        step_s = now - self._scheduled_s
-        self.preemption.observe(plan, report, step_s, now)
+        self.preemption.observe(plan, report, now)
         if plan.sequences and not (result.failed or plan.swap_in or plan.swap_out):
-            self.estimator.observe_step(plan, step_s)
+            self.estimator.observe_step(plan, now - self._scheduled_s)
         updates, self._ended = self._ended, []
         sampled = {token.seq_id: token for token in result.sampled}
         prompt_logprobs = {entry.seq_id: entry for entry in result.prompt_logprobs}
@@ -186,7 +185,7 @@ class Scheduler:
         return updates
 
     def reconfigure(
-        self, config: SchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence], swap_block_s: float | None
+        self, config: ResolvedSchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence], swap_block_s: float | None
     ) -> None:
         """Between two steps: new budgets, a new measured_block_s if any, books in which the preempted victims have no part."""
         assert self._plan is None, "the step in flight must be settled first"
@@ -210,7 +209,7 @@ class Scheduler:
         for sequence in waiting:
             self._enqueue(sequence)
 
-    def _set_budgets(self, config: SchedulerConfig) -> None:
+    def _set_budgets(self, config: ResolvedSchedulerConfig) -> None:
         self._limits = StepLimits.of(config)
         self.preemption.mode = config.preemption_mode
         self._order.max_wait_s = config.max_wait

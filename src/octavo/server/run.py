@@ -189,6 +189,12 @@ def _adopt_logs() -> None:
         logger.handlers = list(logging.getLogger("octavo").handlers)
         logger.setLevel(logging.WARNING)
         logger.propagate = False
+    logging.getLogger("uvicorn.error").addFilter(_is_fault)
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Requests that a second signal cuts short are no faults of the server."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:

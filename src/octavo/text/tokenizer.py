@@ -134,7 +134,7 @@ class Tokenizer:
             if count <= 2 * max_tokens:
                 return
             found = f"{len(text)} characters, of which the first {enough} alone are {count} tokens"
-        raise ContextLengthError(f"{param} has {found}; at most {max_tokens} tokens are allowed", param=param)
+        raise ContextLengthError.of(f"{param} has {found}", max_tokens, param)
 
     def most_characters(self, max_tokens: int) -> int:
         """No text of more characters has max_tokens tokens or fewer."""
@@ -168,7 +168,7 @@ class Tokenizer:
         if self._rules.leading_space == "strip_one" and raw.startswith(b" "):
             return raw[1:]
         if self._rules.leading_space == "strip_first_token":
-            text = (self._text(token_id) or "").replace(SPACE_MARK, "")
+            text = (self.id_to_token(token_id) or "").replace(SPACE_MARK, "")
             return bytes_of_token(text, self._rules, token_id in self.added_tokens)
         return raw
 
@@ -194,6 +194,11 @@ class Tokenizer:
         """Id of a token by its vocabulary text, or None."""
         token_id: int | None = self._backend.token_to_id(text)
         return token_id
+
+    def vocabulary(self) -> dict[str, int]:
+        """Every token as the vocabulary spells it -> its id."""
+        vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)
+        return vocabulary
 
     def _run(self, text: str) -> list[int]:
         """Ids of text as the backend is set now. The batch call of the library, unlike the single one, lets other threads run
@@ -225,11 +230,11 @@ class Tokenizer:
         return b""
 
     def _compute_bytes(self, token_id: int) -> bytes:
-        text = self._text(token_id)
+        text = self.id_to_token(token_id)
         return b"" if text is None else bytes_of_token(text, self._rules, token_id in self.added_tokens)
 
-    def _text(self, token_id: int) -> str | None:
-        """The token as the vocabulary spells it."""
+    def id_to_token(self, token_id: int) -> str | None:
+        """The token as the vocabulary spells it, or None beyond it."""
         if token_id in self.added_tokens:
             return self.added_tokens[token_id]
         if not 0 <= token_id < self.vocab_size:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.ops.interface import Program
 from octavo.ops.registry import AnyBackend
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
@@ -12,7 +12,7 @@ from octavo.worker.batch import Batch, Segment
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import PROMPT_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import LoadedModel
-from octavo.worker.swap_space import SwapSpace
+from octavo.worker.swap_store import SwapStore
 from octavo.worker.swapper import Swapper
 
 
@@ -23,9 +23,8 @@ class Worker:
     Raises: ConfigError for memory that cannot be had.
     """
 
-    def __init__(self, config: EngineConfig, loaded: LoadedModel) -> None:
+    def __init__(self, config: ResolvedConfig, loaded: LoadedModel) -> None:
         scheduler, num_blocks = config.scheduler, config.cache.num_blocks
-        assert scheduler.max_model_len is not None, "the configuration is not resolved"
         max_logits = _max_logits(scheduler.max_num_seqs)
         self._loaded = loaded
         loaded.allocate(config, max_logits)
@@ -40,7 +39,7 @@ class Worker:
         )
         self._runner = ModelRunner(self.backend, self._loaded.program, self.batch)
         block_bytes = kv_block_bytes(loaded.config, config.cache.block_size, config.cache.kv_cache_dtype)
-        space = SwapSpace(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads or 1)
+        space = SwapStore(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads)
         self._swapper = Swapper(space, config.cache.block_size)
         self._num_slots = num_slots = config.cache.num_swap_blocks
         self._swapper.reserve(num_slots, config.cache.block_size)

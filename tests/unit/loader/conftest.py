@@ -12,6 +12,7 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.checkpoints import parameter_shapes
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, VOCAB, LAYERS = 64, 96, 4, 2, 16, 48, 2
 TOKENS = ["<s>", "</s>", "<|im_end|>", "t", "1", *(f"t{index}" for index in range(VOCAB - 5))]
@@ -164,7 +165,6 @@ def write_folder(tmp_path: Path) -> WriteFolder:
     """write(config={...}, arrays={...}, shards=1): a small Hugging Face folder; arrays given as None are left out."""
     from octavo.loader.fields import Fields
     from octavo.loader.hf_config import model_config
-    from octavo.loader.parameters import parameter_shapes
 
     def write(
         config: Mapping[str, object] | None = None,

@@ -10,11 +10,12 @@ import pytest
 from octavo.config.model import ModelConfig
 from octavo.errors import LoadError
 from octavo.loader.hf_config import read_hf_config
+from octavo.loader.sampling_advice import SamplingAdvice
 
 Values = dict[str, object]
 
 
-def read(folder: Path, values: Values, generation: Values | None = None) -> tuple[ModelConfig, dict[str, float | int]]:
+def read(folder: Path, values: Values, generation: Values | None = None) -> tuple[ModelConfig, SamplingAdvice]:
     (folder / "config.json").write_text(json.dumps(values))
     if generation is not None:
         (folder / "generation_config.json").write_text(json.dumps(generation))

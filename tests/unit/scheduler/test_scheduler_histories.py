@@ -309,7 +309,7 @@ class Histories(RuleBasedStateMachine):
             if update.prompt_logprobs is not None:
                 first = update.prompt_logprobs.first_position
                 entries = update.prompt_logprobs.entries
-                prompt = self.sequences[update.seq_id].prompt_token_ids
+                prompt = self.sequences[update.seq_id].request.prompt_token_ids
                 assert [entry.token_id for entry in entries] == prompt[first : first + len(entries)]
                 self.prompt_positions.setdefault(update.seq_id, []).extend(range(first, first + len(entries)))
 

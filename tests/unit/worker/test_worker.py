@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tiny_models import prompt
+from tests.worker_driver import Driver, Request, make_worker, tiny_checkpoint
 
 from octavo.loader.checkpoint import Checkpoint
 from octavo.ops.interface import F32, SampleResult, SampleRows
 from octavo.sampling_params import SamplingParams
 from octavo.step import ScheduledSequence, StepPlan
 from octavo.worker.worker import Worker
-from tiny_models import prompt
-from worker_driver import Driver, Request, make_worker, tiny_checkpoint
 
 NUM_TOKENS = 12
 

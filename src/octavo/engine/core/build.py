@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +9,13 @@ from pathlib import Path
 
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import Resolved
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.core.engine_core import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
-from octavo.loader.checkpoint import Checkpoint, open_checkpoint
-from octavo.loader.dummy import DummyTensors
+from octavo.loader.checkpoint import open_checkpoint
 from octavo.loader.identity import FileIdentity
-from octavo.loader.parameters import parameter_shapes
+from octavo.models.registry import declare
 from octavo.ops.interface import Program
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import policy_for
@@ -53,8 +52,8 @@ def build_core(
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
     # The face in front of the core has read the same configuration and logged what is odd about it.
-    checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format, quiet=True)
-    loaded, resolved = load_and_resolve(config, checkpoint, _weight_bytes(checkpoint))
+    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
+    loaded, resolved = load_and_resolve(config, checkpoint, checkpoint.weight_bytes)
     worker = Worker(resolved.config, loaded)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
@@ -63,14 +62,14 @@ def build_core(
 
 
 def assemble_core(
-    config: EngineConfig,
+    config: ResolvedConfig,
     worker: StepWorker,
     weights_version: bytes,
     swap_block_s: float | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> EngineCore:
-    """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
+    """Scheduler and KV cache around a worker. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
     kv_cache = KVCacheManager(
         cache.num_blocks,
@@ -79,14 +78,7 @@ def assemble_core(
         weights_version.hex(),
         cache.num_swap_blocks,
     )
-    estimator, preemption = Estimator(), Preemption(measured_block_s=swap_block_s)
+    estimator = Estimator()
+    preemption = Preemption(estimator.step_time, measured_block_s=swap_block_s)
     scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator, preemption)
     return EngineCore(config, scheduler, kv_cache, worker, clock)
-
-
-def _weight_bytes(checkpoint: Checkpoint) -> int:
-    """Bytes of the weights as stored; what the worker repacks is close to it."""
-    if isinstance(checkpoint.tensors, DummyTensors):
-        # Looking at a dummy tensor would generate it.
-        return 4 * sum(math.prod(shape) for shape in parameter_shapes(checkpoint.config).values())
-    return sum(tensor.data.nbytes for tensor in checkpoint.tensors.values())

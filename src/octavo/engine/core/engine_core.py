@@ -12,8 +12,8 @@ from typing import Protocol
 
 from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
-from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.stats import core_stats
 from octavo.engine.tuning.observe import Gauges, Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
@@ -59,7 +59,7 @@ class EngineCore:
 
     def __init__(
         self,
-        config: EngineConfig,
+        config: ResolvedConfig,
         scheduler: Scheduler,
         kv_cache: KVCacheManager,
         worker: Worker,
@@ -84,7 +84,7 @@ class EngineCore:
         self._busy_s = 0.0
         self._num_reconfigurations = 0
         self._num_tunings = 0
-        self._tuning = Tuning(config, clock()) if config.scheduler.auto_tune else None
+        self._tuning = Tuning(config, scheduler.estimator.step_time, clock()) if config.scheduler.auto_tune else None
         self._num_failed_steps = 0
         self._stats_due_s = -math.inf
 
@@ -250,7 +250,7 @@ class EngineCore:
 
     @property
     def _block_bytes(self) -> int:
-        return round((self.config.cache.kv_cache_memory or 0.0) * GIB) // self._kv_cache.num_blocks
+        return round(self.config.cache.kv_cache_memory * GIB) // self._kv_cache.num_blocks
 
     def check_integrity(self) -> None:
         """Assert that every block and every sequence is accounted for."""

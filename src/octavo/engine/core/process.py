@@ -36,7 +36,7 @@ from octavo.engine.wire.messages import (
     Reconfigured,
     ToCore,
 )
-from octavo.errors import ConfigError, LoadError, OctavoError
+from octavo.errors import ConfigError, LoadError, OctavoError, not_enough_memory
 from octavo.log import get_logger, setup_logging
 from octavo.streams import hold_any_text, never_wait, open_missing_streams
 
@@ -179,6 +179,8 @@ def _built(make_core: Callable[[EngineConfig], BuiltCore], config: EngineConfig,
         channel.send(CoreFailed("config", error.message, error.param))
     except LoadError as error:
         channel.send(CoreFailed("load", error.message, error.param))
+    except MemoryError as error:
+        channel.send(CoreFailed("load", not_enough_memory(error), None))
     except Exception as error:
         _logger.exception("the engine core could not be built")
         channel.send(CoreFailed("internal", f"{type(error).__name__}: {error}", None))

@@ -13,14 +13,16 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
-from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt, seeds
+from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
 from octavo.engine.frontend.stream import RequestStream
@@ -71,7 +73,7 @@ class EngineStats:
 class AsyncLLMEngine:
     """Made by `start`. Belongs to one event loop; every method must be called on it.
 
-    resolved_config       the EngineConfig the core runs with, without any "auto" left in its budgets
+    resolved_config       the configuration the core runs with
     model_config, tokenizer, chat_template, generation_defaults   what the model's files say
     metrics               a Prometheus registry of this engine alone
     weights_version       hex digest; changes whenever the model's files change
@@ -80,8 +82,7 @@ class AsyncLLMEngine:
 
     def __init__(self, model: ServedModel, supervisor: Supervisor, ready: CoreReady, ledger: Ledger) -> None:
         max_model_len = ready.config.scheduler.max_model_len
-        assert max_model_len is not None
-        self.resolved_config: EngineConfig = ready.config
+        self.resolved_config: ResolvedConfig = ready.config
         self.max_model_len: int = max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer

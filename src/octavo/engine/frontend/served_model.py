@@ -56,7 +56,8 @@ def load_served_model(config: EngineConfig) -> ServedModel:
     tokenizer = load_tokenizer(path if loading.tokenizer is None else Path(loading.tokenizer))
     template = ChatTemplate.for_tokenizer(tokenizer, _template_source(loading.chat_template))
     sampling = sampling_in_force(loading, advice)
-    return ServedModel(loading.served_model_name or loading.model, model, tokenizer, template, sampling)
+    name = (loading.served_model_name or loading.model).partition(",")[0]
+    return ServedModel(name, model, tokenizer, template, sampling)
 
 
 def _template_source(given: str | None) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 
 from octavo.config.changes import Changes, Value
 from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.identity import FileIdentity
 from octavo.request import Request
@@ -66,7 +67,7 @@ class ReconfigureReport(msgspec.Struct):
     reason     why the tuner did it; empty when it was asked for
     """
 
-    config: EngineConfig
+    config: ResolvedConfig
     changed: dict[str, tuple[Value, Value]]
     num_preempted: int
     num_moved_tokens: int
@@ -150,7 +151,7 @@ class CoreReady(msgspec.Struct, tag="ready"):
     files: of the model, as they were opened.
     """
 
-    config: EngineConfig
+    config: ResolvedConfig
     weights_version: bytes
     description: list[str]
     files: tuple[FileIdentity, ...]

@@ -111,11 +111,15 @@ class CpuBackend:
         eager: bool,
     ) -> TapeProgram | EagerProgram:
         assert self._cache is not None, "the KV cache must be allocated before a model is compiled"
-        program = _native.Program.create(self._pool, self._isa, self._cache, max_tokens, max_logits, eager)
-        ops = CpuOps(program, self._ropes, max_position)
         if eager:
-            return EagerProgram(program, ops, model, self._cache, max_position)
-        return TapeProgram(program, model.forward(ops), self._cache, max_position)
+            immediate = _native.Immediate.create(self._pool, self._isa, self._cache, max_tokens, max_logits)
+            return EagerProgram(
+                immediate, CpuOps(immediate.recorder, self._ropes, max_position), model, self._cache, max_position
+            )
+        recorder = _native.Recorder.create(self._cache)
+        recording = recorder.seal(model.forward(CpuOps(recorder, self._ropes, max_position)))
+        executor = _native.Executor.create(self._pool, self._isa, self._cache, recording, max_tokens, max_logits)
+        return TapeProgram(executor, self._cache, max_position)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
@@ -184,23 +188,20 @@ def _step_arrays(cache: _native.KvCache, max_position: int, inputs: StepInputs) 
 class TapeProgram:
     """A recorded forward pass; a step is one native call with the GIL released."""
 
-    def __init__(self, program: _native.Program, output: _native.View, cache: _native.KvCache, max_position: int) -> None:
-        self._program = program
-        self._output = output
+    def __init__(self, executor: _native.Executor, cache: _native.KvCache, max_position: int) -> None:
+        self._executor = executor
         self._cache = cache
         self._max_position = max_position
-        program.seal(output)
 
     def run(self, inputs: StepInputs) -> F32:
-        step = _step_arrays(self._cache, self._max_position, inputs)
-        self._program.run(step)
-        return self._program.read(self._output, len(inputs.logit_rows))
+        self._executor.run(_step_arrays(self._cache, self._max_position, inputs))
+        return self._executor.read(len(inputs.logit_rows))
 
     def start_profile(self) -> None:
-        self._program.set_profiling(True)
+        self._executor.set_profiling(True)
 
     def profile(self) -> list[PhaseCost]:
-        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._program.profile()]
+        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._executor.profile()]
 
 
 class EagerProgram:
@@ -208,23 +209,21 @@ class EagerProgram:
 
     def __init__(
         self,
-        program: _native.Program,
+        immediate: _native.Immediate,
         ops: CpuOps,
         model: Model[_native.Linear, _native.Vector],
         cache: _native.KvCache,
         max_position: int,
     ) -> None:
-        self._program = program
+        self._immediate = immediate
         self._ops = ops
         self._model = model
         self._cache = cache
         self._max_position = max_position
 
     def run(self, inputs: StepInputs) -> F32:
-        step = _step_arrays(self._cache, self._max_position, inputs)
-        self._program.begin(step)
-        output = self._model.forward(self._ops)
-        return self._program.read(output, len(inputs.logit_rows))
+        self._immediate.begin(_step_arrays(self._cache, self._max_position, inputs))
+        return self._immediate.read(self._model.forward(self._ops), len(inputs.logit_rows))
 
     def start_profile(self) -> None:
         raise ConfigError("only the tape counts its costs; leave out enforce_eager to profile", param="profile")
