@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HANG_S = 20.0
-CHILD = Path(__file__).parent / "load_child.py"
+ROOT = Path(__file__).parents[2]
 
 
 def campaign(kind: str, first: int, last: int) -> tuple[Counter[str], list[str]]:
@@ -28,8 +28,8 @@ def campaign(kind: str, first: int, last: int) -> tuple[Counter[str], list[str]]
     faults: list[str] = []
     with tempfile.TemporaryDirectory(prefix="octavo-fuzz-") as place:
         while first < last:
-            command = [sys.executable, "-W", "ignore", str(CHILD), place, kind, str(first), str(last)]
-            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.load_child", place, kind, str(first), str(last)]
+            child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             for line in _lines(child):
                 seed, outcome, *more = line.split(maxsplit=2)
                 first = int(seed) + 1

@@ -13,11 +13,11 @@ import sys
 import traceback
 from pathlib import Path
 
-from mutations import gguf_bytes, write_folder
+from tests.fuzz.mutations import gguf_bytes, write_folder
 
 from octavo.errors import LoadError, OctavoError
 from octavo.loader.checkpoint import open_checkpoint, open_config
-from octavo.loader.stored import check_finite
+from octavo.models.registry import declare
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.load import load_tokenizer
@@ -29,7 +29,7 @@ TEXT = "ab h\u00e9llo <s> \u2581\U0001f600 \n\x00</s>"
 
 def load(path: Path) -> str:
     """Everything that serving reads of a file; raises what it raises. "refused" where a part is, with all else read."""
-    refused = []
+    refused: list[OctavoError] = []
     try:
         open_config(path)
     except LoadError as error:
@@ -45,13 +45,13 @@ def load(path: Path) -> str:
     except OctavoError as error:
         refused.append(error)
     try:
-        for tensor in open_checkpoint(path, quiet=True).tensors.values():
-            check_finite(tensor)
+        for tensor in open_checkpoint(path, declare, quiet=True).tensors.values():
+            tensor.check_finite()
             assert tensor.to_float32().shape == tensor.shape
     except LoadError as error:
         refused.append(error)
-    for error in refused:
-        assert "\n" not in error.message and len(error.message) < 2000, error.message
+    for refusal in refused:
+        assert "\n" not in refusal.message and len(refusal.message) < 2000, refusal.message
     return "refused" if refused else "loaded"
 
 

@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections import Counter
-from pathlib import Path
-
 import pytest
-
-HERE = Path(__file__).parent
-
-
-def campaign(kind: str, first: int, last: int) -> tuple[Counter[str], list[str]]:
-    spec = importlib.util.spec_from_file_location("octavo_fuzz_files", HERE / "files.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    counts, faults = module.campaign(kind, first, last)
-    return counts, faults
+from tests.fuzz.files import campaign
 
 
 @pytest.mark.parametrize("kind", ["gguf", "folder"])
