@@ -1,7 +1,7 @@
 """A process that loads damaged files, one after the other, and prints what came of each: FOLDER KIND FIRST LAST.
 
 A line per seed: seed, "loaded", "refused" (an error of octavo's own) or "fault", and what was raised. The process limits its
-own memory; who started it watches the time.
+own memory and the processor time of a load; who started it watches the clock too, for a load that waits.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from octavo.text.load import load_tokenizer
 
 MEMORY_BYTES = 1 << 30
 ADDRESS_BYTES = 4 << 30
+HANG_CPU_S = 20
 TEXT = "ab h\u00e9llo <s> \u2581\U0001f600 \n\x00</s>"
 
 
@@ -66,6 +67,9 @@ def main() -> None:
         else:
             path.mkdir()
             write_folder(path, seed)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        spent_s = int(used.ru_utime + used.ru_stime)
+        resource.setrlimit(resource.RLIMIT_CPU, (spent_s + HANG_CPU_S, resource.RLIM_INFINITY))
         try:
             outcome = load(path)
         except BaseException as error:
