@@ -143,6 +143,6 @@ def not_enough_memory(error: MemoryError) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[object], prefix: str = "") -> str:
-    """"; did you mean X?" with the known name that is near, or "" if none is."""
+    """ "; did you mean X?" with the known name that is near, or "" if none is."""
     near = difflib.get_close_matches(name[:100], [str(word) for word in known], n=1, cutoff=_NEAR)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
