@@ -147,8 +147,7 @@ def test_a_seed_fixes_the_seeds_of_requests_that_bring_none() -> None:
 def test_prompts_with_the_long_factors_of_longrope_share_no_cache_with_short_ones(
     length: int, is_long: bool, salt: str
 ) -> None:
-    factors = {"short_factors": (1.0, 1.0), "long_factors": (2.0, 2.0)}
-    rope = replace(MODEL.rope, kind="longrope", original_max_position=64, **factors)
+    rope = replace(MODEL.rope, kind="longrope", original_max_position=64, short_factors=(1.0,), long_factors=(2.0,))
     wide = InputProcessor(byte_tokenizer(), replace(MODEL, rope=rope), 128)
     request = wide.prepare([1] * length, SamplingParams(), "r", RequestOptions(cache_salt=salt), arrival_s=0.0).request
     assert (request.cache_salt != salt) == is_long
