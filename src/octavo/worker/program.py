@@ -76,13 +76,19 @@ class LoadedModel:
             self.backend.move_tokens(previous, relayout.moves)
         self._cache = cache
 
+    @property
+    def longest_short_prompt(self) -> int | None:
+        """See RopeConfig.longest_short_prompt."""
+        return self.config.rope.longest_short_prompt(self._max_position)
+
     def _compile(self, max_tokens: int, max_logits: int, max_seqs: int) -> Program[Any]:
         return self.backend.compile(
             self._model,
             max_tokens=max_tokens,
             max_logits=max_logits,
             max_seqs=max_seqs,
-            max_position=self._max_position,
+            # With two halves, the table of positions has twice as many rows.
+            max_position=self._max_position * (1 if self.longest_short_prompt is None else 2),
             eager=self._eager,
         )
 
