@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.scheduler.checking_worker import make_sequence
 
-from octavo.kvcache.manager import Growth
+from octavo.kvcache.block_table import Growth
 from octavo.scheduler.budget import StepBudget
 from octavo.scheduler.step_builder import StepBuilder, new_sequence
 
