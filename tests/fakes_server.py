@@ -18,6 +18,7 @@ from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
 from octavo.config.scheduler import SchedulerConfig
+from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
@@ -25,8 +26,8 @@ from octavo.errors import EngineDeadError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.report import MemoryReport
 from octavo.kvcache.survey import memory_report
-from octavo.request import NO_OPTIONS, RequestOptions
-from octavo.sampling_params import SamplingParams
+from octavo.request import NO_OPTIONS, Request, RequestOptions
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.emitter import TextEmitter
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
@@ -111,28 +112,41 @@ class FakeEngine:
         sampling_params: SamplingParams,
         request_id: str,
         options: RequestOptions = NO_OPTIONS,
+        *,
+        output_kind: RequestOutputKind = RequestOutputKind.DELTA,
     ) -> AsyncGenerator[RequestOutput, None]:
         self.requests.append((prompt, sampling_params, options.priority, options.cache_salt))
         self.tenants.append(options.tenant)
         self.timeouts_s.append(options.timeout_s)
         if self.fail_first is not None:
             raise self.fail_first
+        policy = self.resolved_config.scheduler.scheduler_policy
+        processor = InputProcessor(self.tokenizer, self.model_config, self.max_model_len, scheduler_policy=policy)
+        request = processor.prepare(prompt, sampling_params, request_id, options, arrival_s=0.0).request
         self.running.add(request_id)
         await self._tell()
         finished = False
         try:
-            async for output in self._deliver(prompt, sampling_params, request_id):
+            whole: RequestOutput | None = None
+            async for output in self._deliver(request):
                 finished = output.finished
-                yield output
+                if output_kind is RequestOutputKind.DELTA:
+                    yield output
+                elif whole is None:
+                    whole = output
+                else:
+                    whole.append(output)
+            if whole is not None:
+                yield whole
         finally:
             self.running.discard(request_id)
             if not finished:
                 self.aborted.append(request_id)
             await self._tell()
 
-    async def _deliver(self, prompt: list[int], params: SamplingParams, request_id: str) -> AsyncIterator[RequestOutput]:
+    async def _deliver(self, request: Request) -> AsyncIterator[RequestOutput]:
+        params, prompt = request.sampling, request.prompt_token_ids
         script = self.tokenizer.encode(self.answer, add_special_tokens=False) + [258]
-        limit = params.max_tokens if params.max_tokens is not None else len(script)
         emitters = [
             TextEmitter(self.tokenizer, stop=params.stop, include_stop_str_in_output=params.include_stop_str_in_output)
             for _ in range(params.n)
@@ -155,7 +169,7 @@ class FakeEngine:
                     finish, stop = "stop", emitter.stopped
                 elif token_id == 258:
                     finish = "stop"
-                elif position + 1 == limit:
+                elif position + 1 == request.max_tokens:
                     finish = "length"
                 if self.finish_with is not None and position == 2:
                     finish = self.finish_with
@@ -165,7 +179,7 @@ class FakeEngine:
                 logprobs = None if params.logprobs is None else [self._logprobs(token_id, params.logprobs)]
                 outputs.append(CompletionOutput(index, text, [token_id], None, logprobs, finish, stop))
             yield RequestOutput(
-                request_id,
+                request.request_id,
                 None,
                 prompt,
                 outputs,

@@ -36,6 +36,6 @@ void bind_runtime(nb::module_& module);
 void bind_weights(nb::module_& module);
 void bind_program(nb::module_& module);
 void bind_sampler(nb::module_& module);
-void bind_swap(nb::module_& module);
+void bind_kvcache(nb::module_& module);
 
 }  // namespace octavo

@@ -6,7 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "runtime/isa.h"
-#include "tape/sampler.h"
+#include "sampling/sampler.h"
 
 namespace octavo {
 namespace {
@@ -28,6 +28,7 @@ struct RowArrays {
 
 struct Outputs {
   OutArray<int32_t, 1> token;
+  OutArray<bool, 1> is_finite;
   OutArray<float, 1> logprob;
   OutArray<int32_t, 1> rank;
   OutArray<int32_t, 2> top_ids;
@@ -42,7 +43,7 @@ void check_slices(const Array<int64_t, 1>& start, size_t rows, size_t total, con
 }
 
 void check_outputs(const Outputs& out, size_t rows, int32_t vocab, const int32_t* top) {
-  require(out.token.shape(0) == rows && out.logprob.shape(0) == rows && out.rank.shape(0) == rows && out.top_ids.shape(0) == rows &&
+  require(out.token.shape(0) == rows && out.is_finite.shape(0) == rows && out.logprob.shape(0) == rows && out.rank.shape(0) == rows && out.top_ids.shape(0) == rows &&
               out.top_values.shape(0) == rows && out.top_ids.shape(1) == out.top_values.shape(1),
           "outputs must have one entry per row");
   const int64_t limit = std::min<int64_t>(static_cast<int64_t>(out.top_ids.shape(1)), vocab);
@@ -54,6 +55,7 @@ SampleArgs base_args(const Logits& logits, int32_t row, const Outputs& out, size
   args.logits = logits.data() + row * logits.stride(0);
   args.vocab = static_cast<int32_t>(logits.shape(1));
   args.token = out.token.data() + i;
+  args.is_finite = out.is_finite.data() + i;
   args.logprob = out.logprob.data() + i;
   args.rank = out.rank.data() + i;
   args.top_ids = out.top_ids.data() + i * out.top_ids.shape(1);
@@ -147,17 +149,17 @@ void bind_sampler(nb::module_& module) {
              Array<float, 1> frequency, Array<uint64_t, 1> seed, Array<int32_t, 1> choice, Array<int32_t, 1> position,
              Array<int32_t, 1> history, Array<int64_t, 1> history_start, Array<int32_t, 1> num_prompt,
              Array<int32_t, 1> bias_ids, Array<float, 1> bias_values, Array<int64_t, 1> bias_start,
-             Array<int32_t, 1> top_logprobs, OutArray<int32_t, 1> token, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
+             Array<int32_t, 1> top_logprobs, OutArray<int32_t, 1> token, OutArray<bool, 1> is_finite, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
              OutArray<int32_t, 2> top_ids, OutArray<float, 2> top_values) {
             sample(sampler, logits,
                    {logit_row, temperature, top_k, top_p, min_p, repetition, presence, frequency, seed, choice, position, history,
                     history_start, num_prompt, bias_ids, bias_values, bias_start, top_logprobs},
-                   {token, logprob, rank, top_ids, top_values});
+                   {token, is_finite, logprob, rank, top_ids, top_values});
           })
       .def("given", [](Sampler& sampler, Logits logits, Array<int32_t, 1> logit_rows, Array<int32_t, 1> token_ids, int32_t top,
-                       OutArray<int32_t, 1> token, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
+                       OutArray<int32_t, 1> token, OutArray<bool, 1> is_finite, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
                        OutArray<int32_t, 2> top_ids, OutArray<float, 2> top_values) {
-        given(sampler, logits, logit_rows, token_ids, top, {token, logprob, rank, top_ids, top_values});
+        given(sampler, logits, logit_rows, token_ids, top, {token, is_finite, logprob, rank, top_ids, top_values});
       });
 }
 

@@ -306,7 +306,9 @@ void sample(const SampleArgs& args) {
     token = choose(args, as_they_are ? args.logits : logits, Candidates{logits, ids, weights, work, 0, false, 0});
   }
   *args.token = token;
+  *args.is_finite = is_finite(args.logits[token]);
   if (args.top_logprobs >= 0) {
     report_logprobs(args, token);
+    *args.is_finite &= is_finite(*args.logprob);
   }
 }

@@ -202,6 +202,7 @@ struct SampleArgs {
   int32_t given_token;       // -1: choose; else report the logprob of this token and choose nothing
   float* scratch;            // at least 4 * vocab floats
   int32_t* token;
+  bool* is_finite;           // the token's logit, and its logprob if there is one
   float* logprob;
   int32_t* rank;
   int32_t* top_ids;

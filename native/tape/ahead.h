@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "tape/weights.h"
+#include "weights/weights.h"
 
 namespace octavo {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "kernels/table.h"
-#include "tape/weights.h"
+#include "weights/weights.h"
 
 namespace octavo {
 

@@ -15,7 +15,7 @@
 #include "tape/attention_plan.h"
 #include "tape/flow.h"
 #include "tape/instruction.h"
-#include "tape/kv_cache.h"
+#include "kvcache/kv_cache.h"
 #include "tape/stopwatch.h"
 
 namespace octavo {

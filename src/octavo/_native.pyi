@@ -1,7 +1,7 @@
 """octavo's native core: thread pool, packed weights, tape, sampler."""
 
 import enum
-from typing import Annotated, overload
+from typing import Annotated
 
 import numpy
 from numpy.typing import NDArray
@@ -32,30 +32,6 @@ class Limits:
 
 def measure_limits(pool: ThreadPool, isa: str) -> Limits:
     """Measure memory and arithmetic; takes about half a second."""
-
-class KvKind(enum.Enum):
-    f32 = 0
-
-    f16 = 1
-
-    bf16 = 2
-
-    i8 = 3
-
-class KvCache:
-    """Memory of keys and values, by block and layer."""
-
-    def __init__(self, kind: KvKind, num_layers: int, num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int) -> None: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    def copy_blocks(self, pairs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
-
-    def take_tokens(self, source: KvCache, runs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pool: ThreadPool) -> None:
-        """
-        Moves tokens here from a cache that differs in its blocks alone, and spends that one.
-        """
 
 class WeightKind(enum.Enum):
     f32 = 0
@@ -139,6 +115,41 @@ def make_vector(values: Annotated[NDArray[numpy.float32], dict(shape=(None,), or
 
 def make_rope_table(cos: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], sin: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> RopeTable:
     """cos, sin: float32 [positions, rotary_dim / 2]."""
+
+class KvKind(enum.Enum):
+    f32 = 0
+
+    f16 = 1
+
+    bf16 = 2
+
+    i8 = 3
+
+class KvCache:
+    """Memory of keys and values, by block and layer."""
+
+    def __init__(self, kind: KvKind, num_layers: int, num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int) -> None: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def copy_blocks(self, pairs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def take_tokens(self, source: KvCache, runs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pool: ThreadPool) -> None:
+        """
+        Moves tokens here from a cache that differs in its blocks alone, and spends that one.
+        """
+
+    def to_host(self, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], host: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], pool: ThreadPool) -> None:
+        """
+        Copy blocks to rows of host [rows, bytes of a block]; moves int32 [n, 2] of (block, row).
+        """
+
+    def from_host(self, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], host: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], pool: ThreadPool) -> None:
+        """Copy rows to blocks; as to_host."""
+
+    def blocks(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None, None))]:
+        """uint8 [num_blocks, bytes of a block], a view of the cache's memory."""
 
 class View:
     @property
@@ -234,32 +245,6 @@ class Sampler:
     @staticmethod
     def create(pool: ThreadPool, isa: str) -> Sampler: ...
 
-    def sample(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg10: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg11: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg12: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg13: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg14: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg15: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg16: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg17: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg18: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg19: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg20: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg21: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg22: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg23: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
+    def sample(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg10: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg11: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg12: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg13: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg14: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg15: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg16: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg17: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg18: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg19: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg20: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu')], arg21: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg22: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg23: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg24: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
 
-    def given(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: int, arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
-
-class SwapSpace:
-    """Room for KV blocks in memory, or in an open file."""
-
-    @overload
-    def __init__(self, bytes: int) -> None: ...
-
-    @overload
-    def __init__(self, bytes: int, descriptor: int, file_offset: int) -> None: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    def out(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], pool: ThreadPool) -> None:
-        """
-        Copy blocks to slots, moves int32 [n, 2] of (block, slot); errors [n] get 0 or an errno.
-        """
-
-    def into(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], pool: ThreadPool) -> None:
-        """Copy slots to blocks; as out."""
-
-    def shift(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """Copy slots to slots, moves int32 [n, 2]; errors as out."""
-
-    def resize(self, bytes: int) -> None:
-        """Another size; slots within both sizes keep their content."""
+    def given(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: int, arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg9: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...

@@ -48,8 +48,8 @@ class ScheduledSequence(msgspec.Struct):
 
     token_ids are appended to the worker's history of the sequence: tokens that are known by now and that no plan has told it,
     whoever chose them. It has all of them already when `new` is set.
-    draft_token_ids are guesses of the tokens behind the last known one; the last positions of the share are theirs. Only a share
-    that samples has any. A guess is accepted if it is what is sampled at its position, and if all before it are.
+    draft_token_ids are guesses of the tokens behind the last known one; the last positions of the share are theirs. Only a
+    share that samples has any. A guess is accepted if it is what is sampled at its position, and if all before it are.
 
     new_block_ids are appended to the worker's block table of the sequence (the whole table when `new` is set).
     replaced_blocks are (index in the table, new block id) pairs: copy on write gave the sequence its own copy.
@@ -71,8 +71,9 @@ class ScheduledSequence(msgspec.Struct):
 class StepPlan(msgspec.Struct):
     """One step: moves to the swap space, moves from it, block copies, then the forward pass over all shares, then sampling.
 
-    Sequences stand decodes first, then prefills. Plans run in the order of their step_id. removed are ids the worker may forget (finished, aborted,
-    preempted) and is applied before anything else; an id in it may be unknown, or come again as new in the same plan.
+    Plans run in the order of their step_id. Sequences stand decodes first, then prefills. removed are ids the worker may forget
+    (finished, aborted, preempted) and is applied before anything else; an id in it may be unknown, or come again as new in the
+    same plan.
     block_copies are (source, target) pairs and may run in any order: targets are distinct and none is a source. A plan may have
     no sequences.
     swap_out and swap_in are (block, slot) pairs. Those of one list may run in any order; all of swap_out come before the first

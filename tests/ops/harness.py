@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,13 +12,14 @@ from octavo import _native
 from octavo.config.model import RopeConfig
 from octavo.loader.formats import bytes_per_row
 from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import F32, I32, Backend, KVCacheSpec, Ops, StepInputs, Tensor
-from octavo.ops.registry import make_backend
+from octavo.ops.interface import F32, I32, KVCacheSpec, Ops, StepInputs, Tensor
+from octavo.ops.registry import AnyBackend, make_backend
 
 ISAS = tuple(_native.usable_isas())
 BLOCK_SIZE = 16
 KV = KVCacheSpec(num_layers=1, num_blocks=64, num_kv_heads=2, block_size=BLOCK_SIZE, head_dim=16, dtype="float32")
 
+AnyOps: TypeAlias = Ops[Any, Any, Any]
 ROPE = RopeConfig(rotary_dim=16)
 MAX_POSITION = 1024
 
@@ -26,10 +28,10 @@ MAX_POSITION = 1024
 class FunctionModel:
     """A model whose forward pass is a function of ops."""
 
-    function: Callable[[Ops], Tensor]
+    function: Callable[[AnyOps], Any]
 
-    def forward(self, ops: Ops) -> Tensor:
-        return self.function(ops)
+    def forward(self, ops: Ops[Tensor, Any, Any]) -> Tensor:
+        return self.function(ops)  # type: ignore[no-any-return]
 
 
 def cpu(
@@ -39,17 +41,15 @@ def cpu(
     quantization: str = "auto",
     kv: KVCacheSpec = KV,
     group_size: int = 32,
-) -> Backend:
+) -> AnyBackend:
     backend = make_backend("cpu", num_threads=threads, isa=isa, dtype=dtype, quantization=quantization, group_size=group_size)
     backend.allocate_kv_cache(kv)
-    backend.parameters.load_rope(ROPE, MAX_POSITION)
     return backend
 
 
-def reference(kv: KVCacheSpec = KV) -> Backend:
+def reference(kv: KVCacheSpec = KV) -> AnyBackend:
     backend = make_backend("reference", num_threads=1, isa="auto", dtype="auto", quantization="auto")
     backend.allocate_kv_cache(kv)
-    backend.parameters.load_rope(ROPE, MAX_POSITION)
     return backend
 
 
@@ -97,16 +97,15 @@ def step(
     )
 
 
-def run(backend: Backend, function: Callable[[Ops], Tensor], inputs: StepInputs, eager: bool = False) -> F32:
+def run(backend: AnyBackend, function: Callable[[AnyOps], Any], inputs: StepInputs, eager: bool = False) -> F32:
     """The function's result for every row of the step, as a copy."""
     total = len(inputs.token_ids)
-    program = backend.compile(
-        FunctionModel(lambda ops: ops.select_rows(function(ops))), max_tokens=total, max_logits=total, max_seqs=64, eager=eager
-    )
-    return program.run(inputs).copy()
+    model = FunctionModel(lambda ops: ops.select_rows(function(ops)))
+    program = backend.compile(model, max_tokens=total, max_logits=total, max_seqs=64, max_position=MAX_POSITION, eager=eager)
+    return backend.read_logits(program.run(inputs)).copy()
 
 
-def rows_op(backend: Backend, x: F32, op: Callable[[Ops, Tensor], Tensor], eager: bool = False) -> F32:
+def rows_op(backend: AnyBackend, x: F32, op: Callable[[AnyOps, Any], Any], eager: bool = False) -> F32:
     """op applied to the rows of x [rows, columns]; they enter as a float32 embedding table."""
     table = backend.parameters.load_linear([float_tensor(x)], [None])
     inputs = step([1] * len(x), tables=np.zeros((len(x), 1), np.int32))

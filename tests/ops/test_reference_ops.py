@@ -209,10 +209,10 @@ def test_copied_blocks_hold_every_layer_of_their_source() -> None:
 
 
 def test_equal_ropes_share_one_table() -> None:
-    ops = ReferenceOps("auto", "auto", 32)
-    first = ops.load_rope(RopeConfig(rotary_dim=8), 32)
-    assert ops.load_rope(RopeConfig(rotary_dim=8), 32) is first
-    assert ops.load_rope(RopeConfig(rotary_dim=8), 64) is not first
+    ropes = ReferenceOps("auto", "auto", 32).ropes
+    first = ropes.table(RopeConfig(rotary_dim=8), 32)
+    assert ropes.table(RopeConfig(rotary_dim=8), 32) is first
+    assert ropes.table(RopeConfig(rotary_dim=8), 64) is not first
 
 
 def test_split_gives_views() -> None:

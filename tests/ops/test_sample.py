@@ -9,6 +9,7 @@ import pytest
 from harness import ISAS, cpu, reference
 
 from octavo.ops.interface import F32, SampleResult, SampleRows
+from octavo.ops.registry import AnyBackend
 
 VOCAB = 5000
 
@@ -160,3 +161,34 @@ def test_given_tokens_report_the_reference_logprobs(isa: str) -> None:
     np.testing.assert_allclose(ours.logprob, plain.logprob, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(ours.rank, plain.rank)
     np.testing.assert_array_equal(ours.top_ids, plain.top_ids)
+
+
+@pytest.mark.parametrize("backend", [cpu(isa) for isa in ISAS] + [reference()], ids=[*ISAS, "reference"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("top", [-1, 0, 3])
+def test_a_row_whose_chosen_logit_or_logprob_is_not_finite_is_told_from_its_neighbours(
+    backend: AnyBackend, temperature: float, top: int
+) -> None:
+    values = logits(6)
+    values[1, :] = np.nan
+    values[2, :] = -np.inf
+    values[3, 7] = np.inf
+    values[4, 100] = -np.inf
+    values[5, 100] = np.nan
+    with np.errstate(invalid="ignore"):
+        result = backend.sample(values, sample_rows(6, temperature=temperature, top_logprobs=top))
+    assert result.is_finite.tolist() == [True, False, False, False, True, True]
+    assert result.is_finite.dtype == np.bool_
+
+
+@pytest.mark.parametrize("backend", [cpu(isa) for isa in ISAS] + [reference()], ids=[*ISAS, "reference"])
+def test_given_tokens_without_a_finite_logit_are_told_from_their_neighbours(backend: AnyBackend) -> None:
+    values = logits(5)
+    values[0, :] = np.nan
+    values[1, 5] = np.inf
+    values[2, 5] = -np.inf
+    values[3, 6] = -np.inf
+    values[4, 6] = np.nan
+    with np.errstate(invalid="ignore"):
+        result = backend.logprobs(values, np.arange(5, dtype=np.int32), np.full(5, 5, np.int32), 2)
+    assert result.is_finite.tolist() == [False, False, False, True, True]

@@ -66,3 +66,8 @@ class CacheConfig:
     def num_swap_blocks(self) -> int:
         """Swap blocks of a resolved configuration."""
         return self.num_swap_blocks_override or 0
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one KV block of a resolved configuration."""
+        return round((self.kv_cache_memory or 0.0) * GIB) // self.num_blocks

@@ -120,16 +120,16 @@ def _check_step(scheduler: SchedulerConfig, given: Mapping[str, Any]) -> None:
 def _cache(config: EngineConfig, changes: Changes, free_bytes: int) -> CacheConfig:
     """The KV cache after the changes, in blocks and bytes."""
     cache, max_model_len = config.cache, config.scheduler.max_model_len
-    assert cache.num_gpu_blocks_override is not None and cache.kv_cache_memory is not None and max_model_len is not None
+    assert cache.kv_cache_memory is not None and max_model_len is not None
     if changes.num_blocks is not None and changes.kv_cache_memory is not None:
         raise ConfigError("num_blocks and kv_cache_memory both set the KV budget; give one of them", param="num_blocks")
     old_bytes = round(cache.kv_cache_memory * GIB)
-    old_tokens = cache.num_gpu_blocks_override * cache.block_size
+    old_tokens = cache.num_blocks * cache.block_size
     block_size = changes.block_size or cache.block_size
     if block_size % 8:
         low = block_size - block_size % 8
         raise ConfigError(f"block_size {block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size")
-    block_bytes = _block_bytes(cache) // cache.block_size * block_size
+    block_bytes = cache.block_bytes // cache.block_size * block_size
     param = "block_size"
     if changes.num_blocks is not None:
         param, num_blocks = "num_blocks", changes.num_blocks
@@ -163,16 +163,10 @@ def _cache(config: EngineConfig, changes: Changes, free_bytes: int) -> CacheConf
 
 def _with_swap_space(config: EngineConfig, swap_space: float, free_bytes: int) -> CacheConfig:
     """The KV cache with a swap space of so many GiB. What it has now it may keep; more must be free beside the KV cache."""
-    cache, block_bytes = config.cache, _block_bytes(config.cache)
-    assert cache.num_gpu_blocks_override is not None
-    num_blocks = cache.num_gpu_blocks_override
-    old_bytes = (cache.num_swap_blocks_override or 0) * block_bytes
+    cache, block_bytes = config.cache, config.cache.block_bytes
+    num_blocks = cache.num_blocks
+    old_bytes = cache.num_swap_blocks * block_bytes
     room = old_bytes + max(0, free_bytes - num_blocks * block_bytes)
     wanted = replace(cache, swap_space=swap_space, num_swap_blocks_override=None)
     num_slots = num_swap_blocks(wanted, config.scheduler.preemption_mode, num_blocks, block_bytes, room)
     return replace(wanted, swap_space=num_slots * block_bytes / GIB, num_swap_blocks_override=num_slots)
-
-
-def _block_bytes(cache: CacheConfig) -> int:
-    assert cache.num_gpu_blocks_override is not None and cache.kv_cache_memory is not None
-    return round(cache.kv_cache_memory * GIB) // cache.num_gpu_blocks_override

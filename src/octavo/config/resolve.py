@@ -90,6 +90,8 @@ def resolve(
 ) -> Resolved:
     """Fill every None and "auto" of `config` for this model on this machine. Resolving twice changes nothing.
 
+    machine       its available_bytes are shared by KV cache and swap space: the weights are loaded already
+    weight_bytes  to be printed
     Raises ConfigError naming the flag, its value, the limit and the way out.
     """
     check_options(config)
@@ -116,7 +118,7 @@ def resolve(
         )
     _note_idle_options(config, notices)
     wanted_len = scheduler.max_model_len or model.max_position
-    free_bytes = max(0, machine.available_bytes - weight_bytes)
+    free_bytes = machine.available_bytes
     num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
     if cache.kv_cache_memory is not None and scheduler.max_model_len is None:
         _require_useful_context(model, num_blocks, cache.block_size, block_bytes)

@@ -144,7 +144,7 @@ class LLMEngine:
         return self._core.memory_report()
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Program[object]:
         """What the worker runs now: `start_profile` and `profile` tell what its steps cost. `reconfigure` may replace it."""
         assert self._program is not None, "the engine is shut down, or its worker has no program"
         return self._program()

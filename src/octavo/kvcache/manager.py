@@ -32,8 +32,8 @@ class KVCacheManager:
 
     Life of a sequence here: `match` or `match_parent` (reads only), `allocate` (takes the matched blocks), then per step `grow`
     before and `commit` after, and once `free`. `preempt` takes its table away and remembers what it had; it is matched again
-    later. `moves` are what the device must copy in the step that is being planned; `seal_step` ends the planning and `end_step`
-    closes the step, whatever came of it. Several steps may be sealed and not ended: they run and end in the order of their plans.
+    later. `moves` are what the device must copy in the step that is being planned; `seal_step` ends the planning, and
+    `end_step` closes the step, whatever came of it. Several may be sealed and not ended: they run and end in that order.
     """
 
     def __init__(
@@ -220,14 +220,14 @@ class KVCacheManager:
         return self.swap.moves_out, self.swap.moves_in
 
     def seal_step(self) -> None:
-        """The step is planned: what it reads stays as it is until its `end_step`, and what is asked for now is the next one's."""
+        """The step is planned: what it reads stays as it is until its `end_step`, what is asked for now is for the next."""
         self._sealed.append(self._held)
         self._held = {}
         self.swap.seal_step()
 
     def end_step(self, lost_slots: Iterable[int] = (), lost_blocks: Iterable[int] = ()) -> None:
-        """The moves and block copies of the oldest sealed step have been made, or will never be. Without one it is the step that
-        is being planned.
+        """The moves and block copies of the oldest sealed step have been made, or will never be; without a sealed one, those of
+        the step that is being planned.
 
         lost_slots, lost_blocks  those that this step's moves should have filled, and did not; the caller takes such blocks from
                                  the sequences that run with them

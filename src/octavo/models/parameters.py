@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Generic
 
-from octavo.config.model import RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import ParameterOps, RopeTable, Vector, Weight
+from octavo.ops.interface import ParameterOps, Vector, Weight
 
 
-class ParameterSource:
+class ParameterSource(Generic[Weight, Vector]):
     """What a model's constructor reads from. Names are those of Hugging Face, without ".weight" and ".bias".
 
     tensors   full name -> StoredTensor, as in Checkpoint.tensors
@@ -18,7 +18,7 @@ class ParameterSource:
     origin    the checkpoint's path, for messages
     """
 
-    def __init__(self, tensors: Mapping[str, StoredTensor], ops: ParameterOps, origin: str) -> None:
+    def __init__(self, tensors: Mapping[str, StoredTensor], ops: ParameterOps[Weight, Vector], origin: str) -> None:
         self._tensors = tensors
         self._ops = ops
         self._origin = origin
@@ -42,10 +42,6 @@ class ParameterSource:
     def vector(self, name: str, size: int, offset: float = 0.0) -> Vector:
         """The vector name + ".weight" [size], offset added to each element. Raises: as linear."""
         return self._ops.load_vector(self._tensor(f"{name}.weight", (size,)), offset)
-
-    def rope(self, rope: RopeConfig, max_model_len: int) -> RopeTable:
-        """Cosines and sines of positions 0..max_model_len-1."""
-        return self._ops.load_rope(rope, max_model_len)
 
     def _tensor(self, name: str, shape: tuple[int, ...]) -> StoredTensor:
         tensor = self._tensors.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from octavo.config.model import ModelConfig
 from octavo.errors import LoadError
 from octavo.models.parameters import ParameterSource
-from octavo.ops.interface import Model
+from octavo.ops.interface import Model, Vector, Weight
 from octavo.registry import Registry
 
 MODELS = Registry(
@@ -21,10 +21,10 @@ MODELS = Registry(
 )
 
 
-def load_model(config: ModelConfig, source: ParameterSource, max_model_len: int) -> Model:
-    """The model of config.architecture with its parameters loaded from source, for positions below max_model_len.
+def load_model(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Model[Weight, Vector]:
+    """The model of config.architecture with its parameters loaded from source.
 
     Raises: LoadError for an unknown architecture (listing the known ones) and for missing or mis-shaped tensors.
     """
-    model: Model = MODELS.load(config.architecture)(config, source, max_model_len)
+    model: Model[Weight, Vector] = MODELS.load(config.architecture)(config, source)
     return model

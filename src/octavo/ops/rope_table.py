@@ -9,7 +9,8 @@ Sources: Su et al., 2021 (rope); Peng et al., 2023 (YaRN); Ding et al., 2024 (Lo
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,28 @@ from octavo.config.model import RopeConfig
 from octavo.errors import LoadError
 
 F32: TypeAlias = NDArray[np.float32]
+Table = TypeVar("Table")
 
 _ROWS_AT_A_TIME = 4096
 """Positions per float64 temporary: 4096 x 64 doubles are 2 MB, small enough for the cache."""
+
+
+class RopeTables(Generic[Table]):
+    """The tables that a backend's programs use, in its own form; equal configurations share one.
+
+    make   from the cosines and sines of `rope_table`
+    """
+
+    def __init__(self, make: Callable[[F32, F32], Table]) -> None:
+        self._make = make
+        self._tables: dict[tuple[RopeConfig, int], Table] = {}
+
+    def table(self, rope: RopeConfig, max_position: int) -> Table:
+        """For positions 0..max_position-1. Raises: as rope_table."""
+        key = (rope, max_position)
+        if key not in self._tables:
+            self._tables[key] = self._make(*rope_table(rope, max_position))
+        return self._tables[key]
 
 
 def rope_table(rope: RopeConfig, max_position: int) -> tuple[F32, F32]:

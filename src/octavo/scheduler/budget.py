@@ -10,7 +10,7 @@ from octavo.sequence import Sequence
 from octavo.step import ScheduledSequence, ShareKind
 
 EXTRA_LOGIT_ROWS = 64
-"""Rows of logits per step beside the one per sequence that samples: for prompt tokens whose logprobs are wanted, and for drafts.
+"""Rows of logits per step beside the one per sequence that samples: for prompt tokens with logprobs, and for drafts.
 A row is as long as the vocabulary, so that without a bound one prompt with prompt_logprobs would take gigabytes."""
 
 
@@ -82,7 +82,7 @@ class StepBudget:
         return num_new
 
     def num_drafts(self, num_new: int) -> int:
-        """Most drafts behind num_new known tokens. Half of the extra rows are left to prompts: else these could wait for ever."""
+        """Most drafts behind num_new known tokens. Half of the extra rows are left to prompts, which else might wait."""
         return max(0, min(self.tokens - num_new, self._chunk_size - num_new, self.logit_rows - EXTRA_LOGIT_ROWS // 2))
 
     def take(self, sequence: Sequence, share: ScheduledSequence) -> None:

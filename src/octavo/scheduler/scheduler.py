@@ -182,8 +182,8 @@ class Scheduler:
     def fail(self, seq_ids: Iterable[int], reason: str) -> list[SequenceUpdate]:
         """No step in flight will be settled, or sequences must end for a fault outside any step: end seq_ids with an error.
 
-        What the worker knows of the other sequences in flight, and what is in their last blocks, is uncertain: they are computed
-        again from their tokens, as after a preemption. Unknown ids are ignored.
+        What the worker knows of the others in flight, and what is in their last blocks, is uncertain: they are computed again
+        from their tokens, as after a preemption. Unknown ids are ignored.
         """
         updates, self._ended = self._ended, []
         plans = [plan for plan, _ in self._in_flight]

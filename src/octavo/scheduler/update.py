@@ -84,7 +84,7 @@ def _num_accepted(share: ScheduledSequence, sampled: SampledTokens) -> int:
     assert token_ids and min(token_ids) >= 0 and max(token_ids) <= MAX_TOKEN_ID, f"the worker returned token ids {token_ids}"
     if num_accepted or share.draft_token_ids:
         is_prefix = token_ids[:num_accepted] == share.draft_token_ids[:num_accepted]
-        assert 0 <= num_accepted < len(token_ids) and is_prefix, f"{num_accepted} drafts of {share.draft_token_ids}: {token_ids}"
+        assert 0 <= num_accepted < len(token_ids) and is_prefix, f"{num_accepted} of {share.draft_token_ids}: {token_ids}"
     return num_accepted
 
 

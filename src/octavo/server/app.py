@@ -16,9 +16,7 @@ from octavo.server import admin, control
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
-from octavo.server.engine_face import Engine
 from octavo.server.errors import install_handlers
-from octavo.server.inflight import Inflight
 from octavo.server.middleware.access_log import AccessLogMiddleware
 from octavo.server.middleware.auth import AuthMiddleware
 from octavo.server.middleware.drain import DrainMiddleware
@@ -29,6 +27,9 @@ from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
 from octavo.server.openai.models import get_model, list_models
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize
+from octavo.server.service.engine_face import Engine
+from octavo.server.service.inflight import Inflight
+from octavo.server.service.service import Service
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -39,14 +40,11 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
     The context is at `app.state.context`; `context.inflight` is the door that a drain closes.
     """
     inflight, api_keys = Inflight(), read_api_keys(config)
-    context = ServerContext(
+    service = Service(
         engine=engine,
-        config=config,
         model_name=model_name,
         key_names_tenant=api_keys.names_tenants,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
-        inflight=inflight,
-        bodies=BodyBudget(config.max_body_size),
     )
 
     @asynccontextmanager
@@ -55,7 +53,9 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
         await engine.shutdown()
 
     app = FastAPI(title="octavo", version=__version__, lifespan=lifespan, redirect_slashes=False)
-    app.state.context = context
+    app.state.context = ServerContext(
+        service=service, config=config, inflight=inflight, bodies=BodyBudget(config.max_body_size)
+    )
     _add_routes(app)
     install_handlers(app)
     _add_middleware(app, config, api_keys, inflight)

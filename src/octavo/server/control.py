@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from octavo.config.changes import Changes, settings_in_force
 from octavo.kvcache.report import BLOCK_LETTERS
-from octavo.server.context import context_of
+from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.body import Body, parse_body
@@ -27,7 +27,7 @@ ReconfigureBody = create_model(
 
 async def config(request: Request) -> Response:
     """GET /admin/config: {"settings"}: what /admin/reconfigure can change, as it is now."""
-    return json_response(msgspec.json.encode({"settings": settings_in_force(context_of(request).engine.resolved_config)}))
+    return json_response(msgspec.json.encode({"settings": settings_in_force(service_of(request).engine.resolved_config)}))
 
 
 async def reconfigure(request: Request) -> Response:
@@ -37,7 +37,7 @@ async def reconfigure(request: Request) -> Response:
     that cannot be, and nothing has changed then.
     """
     body = parse_body(ReconfigureBody, await read_json_object(request), {})
-    report = await context_of(request).engine.reconfigure(**body.model_dump(exclude_none=True))
+    report = await service_of(request).engine.reconfigure(**body.model_dump(exclude_none=True))
     answer: dict[str, Any] = {
         "changed": report.changed,
         "settings": settings_in_force(report.config),
@@ -50,5 +50,5 @@ async def reconfigure(request: Request) -> Response:
 
 async def memory(request: Request) -> Response:
     """GET /admin/memory: kvcache.report.MemoryReport, with the meaning of the letters of its block map."""
-    report = await context_of(request).engine.memory_stats()
+    report = await service_of(request).engine.memory_stats()
     return json_response(msgspec.json.encode({**msgspec.to_builtins(report), "block_letters": BLOCK_LETTERS}))

@@ -21,7 +21,7 @@ from octavo.server.api_keys import read_api_keys
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from octavo.server.engine_face import Engine
+    from octavo.server.service.engine_face import Engine
 
 log = logging.getLogger("octavo.server")
 
@@ -193,6 +193,6 @@ def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:
     config = context.config
     auth = "no key" if config.api_key is None and config.api_key_file is None else "key required"
     print(
-        f"octavo is ready: http://{shown}:{port}/v1  model {context.model_name}  {auth}  started in {elapsed_s:.2f} s",
+        f"octavo is ready: http://{shown}:{port}/v1  model {context.service.model_name}  {auth}  started in {elapsed_s:.2f} s",
         flush=True,
     )

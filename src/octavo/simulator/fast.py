@@ -238,7 +238,7 @@ class FastReplica:
         """One step of all decodes and these shares."""
         prefill_tokens = prefill_pairs = singles = single_context = 0
         for live, num_new in shares:
-            if num_new == 1:
+            if live.num_prompt + live.outputs - live.computed == 1:
                 singles += 1
                 single_context += live.computed + 1
             else:

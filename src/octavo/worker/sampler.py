@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from typing import Generic
 
 import numpy as np
 
-from octavo.ops.interface import F32, I32, Backend, SampleResult, SampleRows
-from octavo.step import PromptLogprobs, SampledToken, TokenLogprobs
+from octavo.ops.interface import F32, I32, Logits, SampleResult, SampleRows, Sampling
+from octavo.step import PromptLogprobs, SampledTokens, TokenLogprobs
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 
 _NO_IDS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0, np.float32)
 
 
-class Sampler:
+class Sampler(Generic[Logits]):
     """Chooses the next tokens of a batch's sequences on a backend."""
 
-    def __init__(self, backend: Backend, batch: Batch) -> None:
+    def __init__(self, backend: Sampling[Logits], batch: Batch) -> None:
         self._backend = backend
         self._batch = batch
         self._last_states: list[ResidentSequence] = []
@@ -26,11 +26,11 @@ class Sampler:
         """Settings of _last_states."""
 
     def sample(
-        self, logits: F32, states: list[ResidentSequence], logit_rows: list[int], failed: dict[int, str]
-    ) -> list[SampledToken]:
-        """Choose a token for each sequence and add it to the batch's own history.
+        self, logits: Logits, states: list[ResidentSequence], logit_rows: list[int], failed: dict[int, str]
+    ) -> list[SampledTokens]:
+        """Choose the token that follows each sequence.
 
-        logits [num_logits, vocab_size]; logit_rows[i] is the row of states[i]. What goes wrong with one sequence, logits that
+        logit_rows[i] is the row of states[i] in the logits. What goes wrong with one sequence, logits that
         are not finite included, goes into failed and leaves the others as they are: noise has no state, so a second call for
         the remaining rows chooses the same tokens.
         """
@@ -42,13 +42,13 @@ class Sampler:
             if len(states) == 1:
                 failed[states[0].seq_id] = f"sampling failed: {error}"
                 return []
-            sampled: list[SampledToken] = []
+            sampled: list[SampledTokens] = []
             for state, row in zip(states, logit_rows, strict=True):
                 sampled += self.sample(logits, [state], [row], failed)
             return sampled
-        return self._settle(logits, states, logit_rows, result, failed)
+        return self._settle(states, result, failed)
 
-    def prompt_logprobs(self, logits: F32, share: Segment, first_logit_row: int) -> PromptLogprobs:
+    def prompt_logprobs(self, logits: Logits, share: Segment, first_logit_row: int) -> PromptLogprobs:
         """Logprobs of the share's prompt tokens: that of position p comes from the logits of position p - 1.
 
         Those logits stand at rows first_logit_row, first_logit_row + 1, ... Raises: ValueError if they are not finite.
@@ -58,30 +58,22 @@ class Sampler:
         token_ids = self._batch.history(state)[share.first + 1 : share.first + 1 + count]
         rows = np.arange(first_logit_row, first_logit_row + count, dtype=np.int32)
         result = self._backend.logprobs(logits, rows, np.ascontiguousarray(token_ids), top)
-        if not np.isfinite(result.logprob).all():
+        if not result.is_finite.all():
             raise ValueError("the model's logits are not finite")
         return PromptLogprobs(state.seq_id, share.first + 1, [_token_logprobs(result, index, top) for index in range(count)])
 
-    def _settle(
-        self,
-        logits: F32,
-        states: list[ResidentSequence],
-        logit_rows: list[int],
-        result: SampleResult,
-        failed: dict[int, str],
-    ) -> list[SampledToken]:
-        """Sampled tokens of the rows whose chosen logit (and logprob, if any) is a number."""
+    def _settle(self, states: list[ResidentSequence], result: SampleResult, failed: dict[int, str]) -> list[SampledTokens]:
+        """Sampled tokens of the rows that are finite."""
         token_ids: list[int] = result.token_ids.tolist()
-        logit_at = logits.item
-        sampled: list[SampledToken] = []
-        for index, (state, row, token_id) in enumerate(zip(states, logit_rows, token_ids, strict=True)):
+        is_finite: list[bool] = result.is_finite.tolist()
+        sampled: list[SampledTokens] = []
+        for index, (state, token_id) in enumerate(zip(states, token_ids, strict=True)):
             top = state.sampling.logprobs
-            if not isfinite(logit_at(row, token_id)) or (top is not None and not isfinite(result.logprob[index])):
+            if not is_finite[index]:
                 failed[state.seq_id] = "the model's logits are not finite"
                 continue
-            self._batch.append(state, token_id)
-            logprobs = None if top is None else _token_logprobs(result, index, top)
-            sampled.append(SampledToken(state.seq_id, token_id, logprobs))
+            logprobs = [] if top is None else [_token_logprobs(result, index, top)]
+            sampled.append(SampledTokens(state.seq_id, [token_id], logprobs))
         return sampled
 
     def _rows(self, states: list[ResidentSequence], logit_rows: Sequence[int]) -> SampleRows:

@@ -53,7 +53,7 @@ def test_a_block_size_that_attention_cannot_read_in_place_is_noted() -> None:
 
 
 def test_the_default_budget_is_a_quarter_of_free_memory_up_to_4_gib() -> None:
-    assert resolved(available=2 * GIB, weight_bytes=GIB).num_blocks == GIB // 4 // BLOCK_BYTES
+    assert resolved(available=GIB).num_blocks == GIB // 4 // BLOCK_BYTES
     assert resolved(available=64 * GIB, max_num_seqs=512, max_num_batched_tokens=512).num_blocks == 4096
 
 

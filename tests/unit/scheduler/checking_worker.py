@@ -26,7 +26,7 @@ from octavo.step import (
     PromptLogprobs,
     Relayout,
     RelayoutResult,
-    SampledToken,
+    SampledTokens,
     ScheduledSequence,
     StepPlan,
     StepResult,
@@ -51,6 +51,7 @@ def next_token(salt: str, seed: int, choice: int, token_ids: Tokens[int]) -> int
 
 @dataclass
 class _Known:
+    seq_id: int
     new: NewSequence
     token_ids: list[int]
     table: list[int] = field(default_factory=list)
@@ -68,6 +69,9 @@ class CheckingWorker:
         self.known: dict[int, _Known] = {}
         self.salts: dict[int, str] = {}
         self.num_computed_tokens = 0
+        self.num_accepted = self.num_rejected = 0
+        self.num_forced = 0
+        """Tokens that are forced behind each sampled one: those that would have been sampled."""
         self.num_copies = 0
         self.num_moves_out = 0
         self.num_moves_in = 0
@@ -159,8 +163,9 @@ class CheckingWorker:
     def _learn(self, share: ScheduledSequence) -> None:
         if share.new is not None:
             assert share.seq_id not in self.known, "told twice"
-            self.known[share.seq_id] = _Known(share.new, list(share.new.token_ids))
+            self.known[share.seq_id] = _Known(share.seq_id, share.new, list(share.new.token_ids))
         known = self.known[share.seq_id]
+        known.token_ids += share.token_ids
         known.table += share.new_block_ids
         for index, block_id in share.replaced_blocks:
             known.table[index] = block_id
@@ -190,11 +195,12 @@ class CheckingWorker:
     def _compute(self, share: ScheduledSequence, result: StepResult) -> None:
         known, salt = self.known[share.seq_id], self.salts.get(share.seq_id, "")
         last = share.num_computed + share.num_new
+        token_ids, drafts = known.token_ids + share.draft_token_ids, share.draft_token_ids
         self.num_computed_tokens += share.num_new
         for position in range(share.num_computed, last):
-            self.slots[self._slot(known, position)] = digest_of(salt, known.token_ids[: position + 1])
+            self.slots[self._slot(known, position)] = digest_of(salt, token_ids[: position + 1])
         for position in range(last):
-            expected = digest_of(salt, known.token_ids[: position + 1])
+            expected = digest_of(salt, token_ids[: position + 1])
             assert self.slots[self._slot(known, position)] == expected, f"{share.seq_id} reads a wrong key at {position}"
         if known.new.sampling.prompt_logprobs is not None:
             entries = [
@@ -203,11 +209,26 @@ class CheckingWorker:
             ]
             if entries:
                 result.prompt_logprobs.append(PromptLogprobs(share.seq_id, share.num_computed + 1, entries))
-        assert share.needs_sample == (last == len(known.token_ids)), "needs_sample is wrong"
+        assert share.needs_sample == (last == len(token_ids)), "needs_sample is wrong"
+        assert share.needs_sample or not drafts, "drafts that nobody verifies"
         if share.needs_sample:
-            token_id = next_token(salt, known.new.seed, known.new.choice, known.token_ids)
-            known.token_ids.append(token_id)
-            result.sampled.append(SampledToken(share.seq_id, token_id))
+            result.sampled.append(self._verify(known, salt, drafts))
+
+    def _verify(self, known: _Known, salt: str, drafts: list[int]) -> SampledTokens:
+        """What follows, and what follows that, as long as it was guessed; then tokens that are forced, if any are."""
+        sampled = SampledTokens(known.seq_id, [])
+        for draft in [*drafts, None]:
+            history = known.token_ids + sampled.token_ids
+            sampled.token_ids.append(next_token(salt, known.new.seed, known.new.choice, history))
+            if sampled.token_ids[-1] != draft:
+                break
+            sampled.num_accepted += 1
+        self.num_accepted += sampled.num_accepted
+        self.num_rejected += len(drafts) - sampled.num_accepted
+        for _ in range(self.num_forced):
+            history = known.token_ids + sampled.token_ids
+            sampled.token_ids.append(next_token(salt, known.new.seed, known.new.choice, history))
+        return sampled
 
 
 def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: Any) -> Sequence:
@@ -302,6 +323,7 @@ class Rig:
         assert len(plan.sequences) <= config.max_num_seqs
         assert len({share.seq_id for share in plan.sequences}) == len(plan.sequences)
         sizes = [share.num_new for share in plan.sequences]
+        kinds = [share.kind for share in plan.sequences]
         chunk = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
         assert all(1 <= size <= chunk for size in sizes)
-        assert [size > 1 for size in sizes] == sorted(size > 1 for size in sizes), "decodes stand first"
+        assert kinds == sorted(kinds, reverse=True), "decodes stand first"

@@ -77,7 +77,7 @@ def test_of_an_overdue_tenant_one_sequence_goes_ahead_and_then_the_counters_rule
     for sequence in sequences:
         queue.add(sequence)
     lanes.served(sequences[1], 1000)
-    assert next(queue.candidates(9.0)).request.request.tenant == "a"
+    assert next(queue.candidates(9.0)).request.tenant == "a"
     lanes.admitted(sequences[0], 9.0)
     queue.remove(sequences[0])
     first = next(queue.candidates(12.0))

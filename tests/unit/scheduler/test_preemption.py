@@ -7,11 +7,11 @@ from tests.unit.scheduler.checking_worker import Rig, make_sequence
 
 from octavo.scheduler.preemption import NO_MOVES, PAUSE_S, Preemption, StepCost
 from octavo.sequence import Sequence, SequenceState
-from octavo.step import ScheduledSequence, StepPlan, SwapReport
+from octavo.step import ScheduledSequence, ShareKind, StepPlan, SwapReport
 
 
 def step_of(num_tokens: int) -> StepPlan:
-    return StepPlan(1, [ScheduledSequence(1, 0, num_tokens, [], False)])
+    return StepPlan(1, [ScheduledSequence(1, ShareKind.PREFILL, 0, num_tokens, [], False)])
 
 
 def endless(seq_id: int, length: int, **fields: object) -> Sequence:

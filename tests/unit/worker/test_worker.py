@@ -10,10 +10,10 @@ import pytest
 from octavo.loader.checkpoint import Checkpoint
 from octavo.ops.interface import F32, SampleResult, SampleRows
 from octavo.sampling_params import SamplingParams
-from octavo.step import ScheduledSequence, StepPlan
+from octavo.step import ScheduledSequence, ShareKind, StepPlan
 from octavo.worker.worker import Worker
 from tiny_models import prompt
-from worker_driver import Driver, Request, make_worker, tiny_checkpoint
+from worker_driver import Driver, Request, make_worker, run_step, tiny_checkpoint
 
 NUM_TOKENS = 12
 
@@ -92,7 +92,7 @@ def test_more_sequences_than_expected_make_the_batch_grow(checkpoint: Checkpoint
     expected = Request(prompt("worker", 15), SamplingParams(temperature=0.0))
     Driver(make_worker(checkpoint), [expected]).run(1)
     assert requests[10].tokens == expected.tokens
-    worker.execute(StepPlan(9, [], [], list(range(11))))
+    run_step(worker, StepPlan(9, [], [], list(range(11))))
     assert len(worker.batch) == 0
 
 
@@ -107,9 +107,9 @@ def test_copied_and_replaced_blocks_continue_a_sequence(checkpoint: Checkpoint) 
     driver.step([first])
     share = driver.scheduled(0)
     share.replaced_blocks = [(1, 100)]
-    result = driver.worker.execute(StepPlan(2, [share], block_copies=[(first.new_block_ids[1], 100)]))
+    result = run_step(driver.worker, StepPlan(2, [share], block_copies=[(first.new_block_ids[1], 100)]))
     assert not result.failed
-    request.tokens.append(result.sampled[0].token_id)
+    request.tokens.append(result.sampled[0].token_ids[0])
     intruder = driver.scheduled(1)
     intruder.new_block_ids = [first.new_block_ids[1]]
     driver.step([intruder])
@@ -206,7 +206,8 @@ def test_logits_that_are_not_finite_end_the_sequence(checkpoint: Checkpoint) -> 
     driver = Driver(worker, requests)
     driver.step([driver.scheduled(seq_id) for seq_id in range(2)])
     cache = worker.backend._ops.cache  # type: ignore[attr-defined]
-    block = driver.worker.batch.block_tables[driver.worker.batch.update(ScheduledSequence(1, 0, 1, [], True)).row, 0]
+    share = ScheduledSequence(1, ShareKind.PREFILL, 0, 1, [], False)
+    block = driver.worker.batch.block_tables[driver.worker.batch.update(share).row, 0]
     cache._values[:, block] = np.nan
     result = driver.step([driver.scheduled(seq_id) for seq_id in range(2)])
     assert result.failed == {1: "the model's logits are not finite"}
@@ -214,7 +215,7 @@ def test_logits_that_are_not_finite_end_the_sequence(checkpoint: Checkpoint) -> 
 
 
 def test_an_empty_plan_gives_an_empty_result(checkpoint: Checkpoint) -> None:
-    result = make_worker(checkpoint).execute(StepPlan(4, [], removed=[77]))
+    result = run_step(make_worker(checkpoint), StepPlan(4, [], removed=[77]))
     assert (result.step_id, result.sampled, result.prompt_logprobs, result.failed) == (4, [], [], {})
 
 

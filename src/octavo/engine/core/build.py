@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.config.engine import EngineConfig
-from octavo.config.machine import read_machine
-from octavo.config.resolve import Resolved, resolve
+from octavo.config.resolve import Resolved
 from octavo.engine.core.engine_core import EngineCore
-from octavo.engine.core.engine_core import Worker as StepWorker
+from octavo.engine.core.retry import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import Checkpoint, open_checkpoint
 from octavo.loader.dummy import DummyTensors
@@ -22,7 +21,7 @@ from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.preemption import Preemption
 from octavo.scheduler.scheduler import Scheduler
-from octavo.worker.memory import kv_block_bytes
+from octavo.worker.program import load_and_resolve
 from octavo.worker.worker import Worker
 
 
@@ -37,7 +36,7 @@ class BuiltCore:
     resolved: Resolved
     weights_version: bytes
     description: list[str]
-    program: Callable[[], Program] | None = None
+    program: Callable[[], Program[object]] | None = None
 
 
 def build_core(
@@ -51,8 +50,8 @@ def build_core(
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
     checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
-    resolved = resolve(config, checkpoint.config, read_machine(), kv_block_bytes, weight_bytes=_weight_bytes(checkpoint))
-    worker = Worker(resolved.config, checkpoint, resolved.num_blocks)
+    loaded, resolved = load_and_resolve(config, checkpoint, _weight_bytes(checkpoint))
+    worker = Worker(resolved.config, loaded)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
     description = resolved.describe(worker.backend.describe())

@@ -6,26 +6,17 @@ from collections.abc import Sequence
 
 from octavo import _native
 from octavo.config.model import RopeConfig
-from octavo.loader.stored import StoredTensor
-from octavo.ops.cpu.parameters import CpuParameters
 from octavo.ops.interface import AttentionSpec
+from octavo.ops.rope_table import RopeTables
 
 
 class CpuOps:
     """Each call emits one instruction; an immediate program runs it at once, any other records it. Tensors are native views."""
 
-    def __init__(self, program: _native.Program, parameters: CpuParameters) -> None:
+    def __init__(self, program: _native.Program, ropes: RopeTables[_native.RopeTable], max_position: int) -> None:
         self._program = program
-        self._parameters = parameters
-
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
-        return self._parameters.load_linear(parts, biases)
-
-    def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> _native.Vector:
-        return self._parameters.load_vector(tensor, offset)
-
-    def load_rope(self, rope: RopeConfig, max_position: int) -> _native.RopeTable:
-        return self._parameters.load_rope(rope, max_position)
+        self._ropes = ropes
+        self._max_position = max_position
 
     def embedding(self, table: _native.Linear, scale: float = 1.0) -> _native.View:
         return self._program.embedding(table, scale)
@@ -46,8 +37,8 @@ class CpuOps:
             first += size
         return tuple(views)
 
-    def rope(self, x: _native.View, table: _native.RopeTable, head_dim: int) -> _native.View:
-        return self._program.rope(x, table, head_dim)
+    def rope(self, x: _native.View, rope: RopeConfig, head_dim: int) -> _native.View:
+        return self._program.rope(x, self._ropes.table(rope, self._max_position), head_dim)
 
     def kv_write(self, k: _native.View, v: _native.View, spec: AttentionSpec) -> None:
         self._program.kv_write(k, v, _layer(spec))

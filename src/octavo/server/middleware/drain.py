@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.errors import EngineDeadError
 from octavo.server.errors import response_of
-from octavo.server.inflight import Inflight
+from octavo.server.service.inflight import Inflight
 
 
 class DrainMiddleware:

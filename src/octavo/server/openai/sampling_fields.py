@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.errors import InvalidRequestError
 from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
-from octavo.sampling_params import RequestOutputKind, SamplingParams
-from octavo.server.context import ServerContext
+from octavo.sampling_params import SamplingParams
 from octavo.server.openai.body import INT32_MAX, Body
 
 Int32 = Annotated[int, Field(ge=-INT32_MAX - 1, le=INT32_MAX)]
 Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
-
-DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-"""As in vLLM: absent or null means the model's generation_config.json, and where that is silent, SamplingParams' default."""
 
 
 class StreamOptions(Body):
@@ -80,29 +74,10 @@ class SamplingFields(Body):
         return {int(key): bias for key, bias in value.items()}
 
 
-def sampling_params(
-    fields: SamplingFields, context: ServerContext, *, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None
-) -> SamplingParams:
-    """The validated SamplingParams of a request. Raises InvalidRequestError naming the field."""
-    values: dict[str, Any] = {
-        "max_tokens": max_tokens,
-        "logprobs": logprobs,
-        "prompt_logprobs": prompt_logprobs,
-        "output_kind": RequestOutputKind.DELTA,
-    }
-    for name in SamplingParams.__struct_fields__:
-        if name not in values and getattr(fields, name, None) is not None:
-            values[name] = getattr(fields, name)
-    for name, default in model_defaults(context.engine.generation_defaults).items():
-        values.setdefault(name, default)
-    params = SamplingParams(**values)
-    params.validate(context.vocab_size)
-    return params
-
-
-def model_defaults(generation_config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling defaults among the keys of generation_config.json."""
-    return {name: generation_config[name] for name in DEFAULTED_FIELDS if generation_config.get(name) is not None}
+def sampling_values(fields: SamplingFields) -> dict[str, Any]:
+    """Those fields of SamplingParams that the body gives; null gives nothing."""
+    values = {name: getattr(fields, name, None) for name in SamplingParams.__struct_fields__}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def request_options(fields: SamplingFields, tenant: str) -> RequestOptions:
@@ -112,16 +87,9 @@ def request_options(fields: SamplingFields, tenant: str) -> RequestOptions:
     )
 
 
-def check_common(fields: SamplingFields, context: ServerContext) -> None:
+def check_common(fields: SamplingFields) -> None:
     """Raise for combinations no endpoint honours."""
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream: true", param="stream_options")
-    policy = context.scheduler_policy
-    if fields.priority and policy not in PRIORITY_POLICIES:
-        raise InvalidRequestError(
-            f"priority is {fields.priority}, but this server schedules {policy} and would ignore it; "
-            "leave it out or start the server with --scheduler-policy priority",
-            param="priority",
-        )
     if fields.stream and fields.prompt_logprobs is not None:
         raise InvalidRequestError("prompt_logprobs is not available with stream: true", param="prompt_logprobs")

@@ -1,9 +1,9 @@
 // Layouts: the ggml block structures as documented by the GGUF specification; the numpy twin is octavo.loader.formats.unpack.
-#include "tape/decode.h"
+#include "weights/decode.h"
 
 #include <cstring>
 
-#include "tape/half.h"
+#include "weights/half.h"
 
 namespace octavo {
 namespace {

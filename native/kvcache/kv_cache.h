@@ -10,6 +10,7 @@
 
 #include "kernels/table.h"
 #include "runtime/memory.h"
+#include "runtime/thread_pool.h"
 
 namespace octavo {
 
@@ -23,6 +24,10 @@ inline size_t kv_vector_bytes(KvKind kind, int32_t head_dim) {
   }
   return 0;
 }
+
+struct BlockMove {
+  int32_t block, row;
+};
 
 struct KvCache {
   KvKind kind = KvKind::f32;
@@ -46,6 +51,10 @@ struct KvCache {
   uint8_t* values(int32_t layer) const { return keys(layer) + part_bytes(); }
 
   void copy_block(int32_t source, int32_t destination) { std::memcpy(block(destination), block(source), block_bytes()); }
+
+  // Whole blocks to rows of block_bytes() each at `host`, and back; the members of the pool share the moves.
+  void to_host(const BlockMove* moves, size_t count, uint8_t* host, ThreadPool& pool) const;
+  void from_host(const BlockMove* moves, size_t count, const uint8_t* host, ThreadPool& pool) const;
 };
 
 }  // namespace octavo

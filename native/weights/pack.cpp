@@ -1,13 +1,13 @@
-#include "tape/pack.h"
+#include "weights/pack.h"
 
 #include <atomic>
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "tape/decode.h"
-#include "tape/half.h"
-#include "tape/quantise_weights.h"
+#include "weights/decode.h"
+#include "weights/half.h"
+#include "weights/quantise_weights.h"
 
 namespace octavo {
 namespace {

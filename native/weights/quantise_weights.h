@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tape/decode.h"
+#include "weights/decode.h"
 
 namespace octavo {
 

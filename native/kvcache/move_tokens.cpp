@@ -1,4 +1,4 @@
-#include "tape/relayout.h"
+#include "kvcache/move_tokens.h"
 
 #include <atomic>
 #include <cstring>

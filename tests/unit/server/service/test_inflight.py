@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from octavo.server.inflight import Inflight
+from octavo.server.service.inflight import Inflight
 
 
 def test_empty_from_the_start() -> None:

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "runtime/thread_pool.h"
-#include "tape/weights.h"
+#include "weights/weights.h"
 
 namespace octavo {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tape/pack.h"
+#include "weights/pack.h"
 
 namespace octavo {
 

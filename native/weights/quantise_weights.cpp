@@ -1,12 +1,12 @@
 // Every float sum runs in one fixed order and nothing is fused (-ffp-contract=off), so the numpy twins give the same bits.
-#include "tape/quantise_weights.h"
+#include "weights/quantise_weights.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "tape/half.h"
+#include "weights/half.h"
 
 namespace octavo {
 namespace {

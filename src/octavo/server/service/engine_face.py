@@ -11,7 +11,7 @@ from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
 from octavo.request import RequestOptions
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -43,9 +43,11 @@ class Engine(Protocol):
         prompt: list[int],
         sampling_params: SamplingParams,
         request_id: str,
-        options: RequestOptions = ...,
+        options: RequestOptions,
+        *,
+        output_kind: RequestOutputKind,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Deliver deltas. Closing the generator aborts the request."""
+        """Deliver what output_kind says. Closing the generator aborts the request."""
         ...
 
     async def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:

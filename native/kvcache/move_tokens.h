@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "runtime/thread_pool.h"
-#include "tape/kv_cache.h"
+#include "kvcache/kv_cache.h"
 
 namespace octavo {
 

@@ -1,4 +1,4 @@
-#include "tape/sampler.h"
+#include "sampling/sampler.h"
 
 #include <atomic>
 
