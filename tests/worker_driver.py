@@ -31,7 +31,14 @@ def tiny_checkpoint(folder: Path, name: str) -> Checkpoint:
     return open_checkpoint(tiny_models.write_tiny_model(path, name, parameter_shapes(config)))
 
 
-def make_worker(checkpoint: Checkpoint, device: str = "reference", kv_cache_dtype: str = "float32", **scheduler: int) -> Worker:
+def make_worker(
+    checkpoint: Checkpoint,
+    device: str = "reference",
+    kv_cache_dtype: str = "float32",
+    *,
+    overlap: bool = False,
+    **scheduler: int,
+) -> Worker:
     """A worker with blocks of 8 tokens and room for 128 of them."""
     limits: dict[str, Any] = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "max_model_len": 200, **scheduler}
     config = EngineConfig(
@@ -40,7 +47,7 @@ def make_worker(checkpoint: Checkpoint, device: str = "reference", kv_cache_dtyp
         scheduler=SchedulerConfig(**limits),
         backend=BackendConfig(device=device, num_threads=1),
     )
-    return Worker(config, load_parameters(config, checkpoint))
+    return Worker(config, load_parameters(config, checkpoint), overlap=overlap)
 
 
 def run_step(worker: Worker, plan: StepPlan) -> StepResult:
@@ -78,7 +85,7 @@ class Driver:
         self.worker = worker
         self.guess = guess
         self.requests = requests
-        self._steps = 0
+        self.num_steps = 0
         self._blocks_each = min(NUM_BLOCKS // len(requests), 200 // BLOCK_SIZE)
 
     def run(self, num_tokens: int, chunk: int = 256) -> list[tuple[object, ...]]:
@@ -118,9 +125,13 @@ class Driver:
 
     def step(self, sequences: list[ScheduledSequence], removed: list[int] | None = None) -> StepResult:
         """Execute one plan and take its results in."""
-        self._steps += 1
-        result = run_step(self.worker, StepPlan(self._steps, sequences, [], removed or []))
-        assert result.step_id == self._steps
+        self.num_steps += 1
+        result = run_step(self.worker, StepPlan(self.num_steps, sequences, [], removed or []))
+        assert result.step_id == self.num_steps
+        return self.take(result)
+
+    def take(self, result: StepResult) -> StepResult:
+        """Take the results of a step in."""
         for sampled in result.sampled:
             self._take(sampled)
         for entries in result.prompt_logprobs:

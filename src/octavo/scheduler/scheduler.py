@@ -11,7 +11,6 @@ has a share of one of them at most. `add` and `abort` may come at any moment; `f
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 from octavo.config.scheduler import SchedulerConfig
@@ -21,8 +20,9 @@ from octavo.scheduler.admission import AdmissionRule, match_of
 from octavo.scheduler.budget import StepBudget, StepLimits
 from octavo.scheduler.checks import check_books, check_runnable, resolved_max_model_len
 from octavo.scheduler.deadlines import Deadlines
-from octavo.scheduler.drafter import Drafter
+from octavo.scheduler.drafter import Drafter, drafts_of
 from octavo.scheduler.estimator import Estimator
+from octavo.scheduler.in_flight import InFlight
 from octavo.scheduler.order import Order, SortKey
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.preemption import NO_MOVES, Preemption
@@ -66,15 +66,12 @@ class Scheduler:
         """All that have not ended; each is either running or waiting."""
         self._running: dict[int, Sequence] = {}
         self._waiting = WaitingQueue(self._order)
-        self._in_flight: deque[tuple[StepPlan, float]] = deque()
-        """Plans that are not settled, oldest first, and when each was made."""
-        self._orphans: set[int] = set()
-        """Ended while in flight: their blocks are freed when their step is over."""
+        self._in_flight = InFlight()
         self._ended: list[SequenceUpdate] = []
         """Ends decided while scheduling; reported by the next settle."""
         self._worker = WorkerMemory()
         self._num_steps = self.num_preemptions = 0
-        self._scheduled_s = self._settled_s = 0.0
+        self._scheduled_s = 0.0
 
     @property
     def num_running(self) -> int:
@@ -125,8 +122,7 @@ class Scheduler:
         A plan without sequences is made when all it has to bring about is the report of a sequence that ended while planning.
         Nothing is planned behind a step that moves blocks: whether they arrive is not known before it is settled.
         """
-        flight = self._in_flight
-        if flight and (flight[-1][0].swap_in or flight[-1][0].swap_out):
+        if self._in_flight.moves_blocks:
             return None
         self._scheduled_s = now
         for sequence, end in self._deadlines.expired(now):
@@ -134,25 +130,19 @@ class Scheduler:
         step = StepBuilder(StepBudget(self._limits.max_tokens, self._limits.chunk_size), self._worker)
         self._fill(step, now)
         moves = self._manager.moves()
-        if not step.shares and not moves[0] and (flight or not self._ended):
+        if not step.shares and not moves[0] and (self._in_flight or not self._ended):
             return None
         self._num_steps += 1
         plan = step.finish(self._num_steps, self._worker.take_removed(), moves)
         self._manager.seal_step()
-        for seq_id in step.shares:
-            self._running[seq_id].in_flight = True
-        flight.append((plan, now))
+        self._in_flight.add(plan, self._running, now)
         return plan
 
     def settle(self, plan: StepPlan, result: StepResult, now: float) -> list[SequenceUpdate]:
         """Take in what the oldest step in flight produced: progress, tokens, ends. Sequences without news have no update."""
-        oldest, scheduled_s = self._in_flight.popleft()
-        assert plan is oldest and result.step_id == plan.step_id, f"step {result.step_id} is not the oldest in flight"
-        report = result.swap or NO_MOVES
-        self._close_step(plan, report.lost_slots, report.lost_blocks)
-        # A step that was planned while others ran took no time before the last of them was over.
-        step_s = now - max(scheduled_s, self._settled_s)
-        self._settled_s = now
+        assert result.step_id == plan.step_id, f"this is the result of step {result.step_id}"
+        step_s, report = self._in_flight.settle(plan, now), result.swap or NO_MOVES
+        self._in_flight.land(plan, self._running, self._manager, report.lost_slots, report.lost_blocks)
         self.preemption.observe(plan, report, step_s, now)
         if plan.sequences and not (result.failed or plan.swap_in or plan.swap_out):
             self.estimator.observe_step(plan, step_s)
@@ -186,10 +176,10 @@ class Scheduler:
         from their tokens, as after a preemption. Unknown ids are ignored.
         """
         updates, self._ended = self._ended, []
-        plans = [plan for plan, _ in self._in_flight]
-        self._in_flight.clear()
+        plans = self._in_flight.drop()
         for plan in plans:
-            self._close_step(plan, [slot for _, slot in plan.swap_out], [block_id for block_id, _ in plan.swap_in])
+            lost_slots, lost_blocks = [slot for _, slot in plan.swap_out], [block_id for block_id, _ in plan.swap_in]
+            self._in_flight.land(plan, self._running, self._manager, lost_slots, lost_blocks)
             self._worker.put_back(plan.removed)
         updates += [self._end_with_update(self._sequences[i], reason) for i in dict.fromkeys(seq_ids) if i in self._sequences]
         for share in (share for plan in plans for share in plan.sequences):
@@ -213,7 +203,7 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise AssertionError, saying what is wrong, unless all books agree."""
         waiting, live, known = list(self._waiting), self._sequences.keys(), self._worker.known
-        check_books(waiting, self._running, live, self._orphans, known, self._manager, self._limits)
+        check_books(waiting, self._running, live, self._in_flight.orphans, known, self._manager, self._limits)
 
     def set_policy(self, policy: Policy) -> None:
         """Between two steps: another order from now on. Who runs goes on running; who waits gets the place it has there."""
@@ -263,7 +253,7 @@ class Scheduler:
         if num_new > 0:
             drafts, growth = [], None
             if kind is ShareKind.DECODE and self._drafter is not None:
-                drafts = self._drafts(self._drafter, sequence, num_new, step.budget)
+                drafts = drafts_of(self._drafter, sequence, num_new, step.budget, self.max_model_len)
                 last = sequence.num_computed + num_new + len(drafts)
                 growth = self._manager.grow(sequence.seq_id, sequence.num_computed, last)
             if growth is None:
@@ -271,14 +261,6 @@ class Scheduler:
                 growth = self._grow(sequence, num_new, step)
             if growth is not None:
                 step.add(sequence, kind, num_new, growth, growth.new_block_ids, drafts)
-
-    def _drafts(self, drafter: Drafter, sequence: Sequence, num_new: int, budget: StepBudget) -> list[int]:
-        """Guesses to verify behind num_new known tokens, no more than could become tokens of the answer."""
-        if sequence.num_computed + num_new < sequence.num_tokens:
-            return []
-        num_left = sequence.request.max_tokens - len(sequence.output_token_ids)
-        limit = min(budget.num_drafts(num_new), num_left - 1, self.max_model_len - sequence.num_tokens - 1)
-        return drafter.propose(sequence, limit)[:limit] if limit > 0 else []
 
     def _admit_waiting(self, step: StepBuilder, now: float, limit: SortKey | None) -> None:
         """Waiting sequences that stand before `limit`, in order, until one does not fit: nobody overtakes it.
@@ -320,7 +302,7 @@ class Scheduler:
     def _fits(self, sequence: Sequence, match: PrefixMatch, reserved: int) -> bool:
         """Whether there is a seat, and blocks beside the `reserved` ones that running sequences will take."""
         count = len(self._running)
-        if not count and not self._orphans:
+        if not count and not self._in_flight.orphans:
             return True
         return count < self._limits.max_seqs and self._admission.has_blocks(sequence, match, reserved)
 
@@ -348,7 +330,7 @@ class Scheduler:
             if growth is not None:
                 return growth
             victim = self._order.victim(self._running.values(), self._scheduled_s)
-            if victim.in_flight or self._orphans:
+            if victim.in_flight or self._in_flight.orphans:
                 return None
             if len(self._running) == 1:
                 # Cannot be: max_model_len fits the pool. Should it be all the same, this one ends and the others go on.
@@ -380,17 +362,6 @@ class Scheduler:
             self._end(sequence, update.finish_reason)
         return update
 
-    def _close_step(self, plan: StepPlan, lost_slots: Iterable[int], lost_blocks: Iterable[int]) -> None:
-        """The oldest step is over: its sequences may be scheduled again, and of those that have ended the blocks come back."""
-        self._manager.end_step(lost_slots, lost_blocks)
-        for share in plan.sequences:
-            sequence = self._running.get(share.seq_id)
-            if sequence is not None:
-                sequence.in_flight = False
-            elif share.seq_id in self._orphans:
-                self._orphans.discard(share.seq_id)
-                self._manager.free(share.seq_id)
-
     def _requeue(self, sequence: Sequence) -> None:
         """Let it wait where its policy puts it; its tokens stay as they are. Blocks it still has are freed."""
         del self._running[sequence.seq_id]
@@ -419,6 +390,6 @@ class Scheduler:
         sequence.state = SequenceState.FINISHED
         sequence.finish_reason = reason
         if sequence.in_flight:
-            self._orphans.add(seq_id)
+            self._in_flight.orphans.add(seq_id)
         else:
             self._manager.free(seq_id)

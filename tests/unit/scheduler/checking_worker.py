@@ -13,6 +13,7 @@ from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
+from octavo.scheduler.drafter import Drafter
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
@@ -237,6 +238,25 @@ def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **field
     return fakes.make_sequence(seq_id, prompt, max_tokens, **{**defaults, **fields})
 
 
+DRAFTERS = ("right", "wrong", "random")
+
+
+class GuessingDrafter:
+    """Guesses by how the checking worker samples: always right, always wrong, or now one and now the other."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def propose(self, sequence: Sequence, limit: int) -> list[int]:
+        request, guesses = sequence.request, list[int]()
+        for position in range(sequence.num_tokens, sequence.num_tokens + min(limit, 3)):
+            history = sequence.token_ids(0, sequence.num_tokens) + guesses
+            right = next_token(request.cache_salt, request.seed, sequence.choice, history)
+            is_wrong = self.kind == "wrong" or (self.kind == "random" and position % 3 == 0)
+            guesses.append((right + 1) % VOCAB_SIZE if is_wrong else right)
+        return guesses
+
+
 class Rig:
     """A scheduler with its manager and a checking worker; `step` and `finish` run them together."""
 
@@ -254,6 +274,7 @@ class Rig:
         preemption_mode: str = "swap",
         policy: Policy | None = None,
         estimator: Estimator | None = None,
+        drafter: Drafter | None = None,
         **scheduler: Any,
     ) -> None:
         self.config = SchedulerConfig(
@@ -266,10 +287,13 @@ class Rig:
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
         self.preemption = Preemption(preemption_mode)
-        self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator, self.preemption)
+        policy = policy or make_policy("fcfs")
+        self.scheduler = Scheduler(self.config, self.manager, policy, estimator, self.preemption, drafter)
         self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []
         self.plans: list[StepPlan] = []
+        self.results: dict[int, StepResult] = {}
+        """Of steps that the worker has run and that are not settled."""
 
     def add(self, *sequences: Sequence) -> None:
         for sequence in sequences:
@@ -283,8 +307,14 @@ class Rig:
         self.check_plan(plan)
         return plan
 
+    def run(self, plan: StepPlan, failed: Tokens[int] = ()) -> None:
+        """The worker runs the plan; its result waits to be settled."""
+        self.results[plan.step_id] = self.worker.run(plan, failed)
+
     def settle(self, plan: StepPlan, failed: Tokens[int] = ()) -> list[SequenceUpdate]:
-        updates = self.scheduler.settle(plan, self.worker.run(plan, failed), float(len(self.plans)))
+        if plan.step_id not in self.results:
+            self.run(plan, failed)
+        updates = self.scheduler.settle(plan, self.results.pop(plan.step_id), float(len(self.plans)))
         self.updates += updates
         self.scheduler.check_integrity()
         return updates

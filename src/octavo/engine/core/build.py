@@ -17,6 +17,7 @@ from octavo.loader.checkpoint import Checkpoint, open_checkpoint
 from octavo.loader.dummy import DummyTensors
 from octavo.loader.parameters import parameter_shapes
 from octavo.ops.interface import Program
+from octavo.scheduler.drafter import Drafter
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.preemption import Preemption
@@ -44,16 +45,26 @@ def build_core(
     wrap_worker: Callable[[StepWorker], StepWorker] | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
+    depth: int = 1,
+    drafter: Drafter | None = None,
 ) -> BuiltCore:
-    """config.loading.model is a path here; wrap_worker may put an observer around the worker.
+    """config.loading.model is a path here; wrap_worker may put an observer around the worker; depth as in EngineCore.
 
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
     checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
     loaded, resolved = load_and_resolve(config, checkpoint, _weight_bytes(checkpoint))
-    worker = Worker(resolved.config, loaded)
+    worker = Worker(resolved.config, loaded, overlap=depth > 1)
     observed = worker if wrap_worker is None else wrap_worker(worker)
-    core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
+    core = assemble_core(
+        resolved.config,
+        observed,
+        checkpoint.weights_version,
+        worker.swap_block_s,
+        clock=clock,
+        depth=depth,
+        drafter=drafter,
+    )
     description = resolved.describe(worker.backend.describe())
     return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
 
@@ -65,6 +76,8 @@ def assemble_core(
     swap_block_s: float | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
+    depth: int = 1,
+    drafter: Drafter | None = None,
 ) -> EngineCore:
     """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
@@ -76,8 +89,9 @@ def assemble_core(
         cache.num_swap_blocks,
     )
     estimator, preemption = Estimator(), Preemption(measured_block_s=swap_block_s)
-    scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator, preemption)
-    return EngineCore(config, scheduler, kv_cache, worker, clock)
+    policy = policy_for(config.scheduler, estimator)
+    scheduler = Scheduler(config.scheduler, kv_cache, policy, estimator, preemption, drafter)
+    return EngineCore(config, scheduler, kv_cache, worker, clock, depth=depth)
 
 
 def _weight_bytes(checkpoint: Checkpoint) -> int:
