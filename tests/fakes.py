@@ -34,7 +34,7 @@ from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 EOS = 256
 VOCAB_SIZE = 260
-MACHINE = Machine(num_cpus=2, available_bytes=2**30)
+MACHINE = Machine(num_cpus=2, available_bytes=2**30, total_bytes=2**31)
 MODEL_CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",

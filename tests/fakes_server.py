@@ -7,17 +7,16 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from tests.configs import resolved_config
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from octavo.config.cache import GIB, CacheConfig
+from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
-from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
-from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
@@ -86,9 +85,7 @@ class FakeEngine:
         )
         self.max_model_len = 512
         self.generation_defaults: dict[str, Any] = {}
-        self.resolved_config = EngineConfig(
-            cache=CacheConfig(num_gpu_blocks_override=64, kv_cache_memory=1.0), scheduler=SchedulerConfig(max_model_len=512)
-        )
+        self.resolved_config = resolved_config()
         self.metrics = CollectorRegistry()
         self.weights_version = "0123456789abcdef"
         self.release = asyncio.Event()
@@ -199,6 +196,11 @@ class FakeEngine:
 
     def _prompt_logprobs(self, prompt: list[int], num_top: int) -> list[PositionLogprobs | None]:
         return [None, *(self._logprobs(token_id, num_top) for token_id in prompt[1:])]
+
+    def deliver_one(self) -> None:
+        """Let each running request deliver once more, and no more than that."""
+        self.release.set()
+        self.release.clear()
 
     async def _tell(self) -> None:
         async with self._changed:

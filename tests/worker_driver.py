@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import tiny_models
-from octavo.config.backend import BackendConfig
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
-from octavo.config.loading import LoadingConfig
-from octavo.config.scheduler import SchedulerConfig
-from octavo.loader.checkpoint import Checkpoint, open_checkpoint, open_config
-from octavo.loader.parameters import parameter_shapes
+from tests import tiny_models
+from tests.checkpoints import open_checkpoint, parameter_shapes
+from tests.configs import resolved_config
+
+from octavo.loader.checkpoint import Checkpoint, open_config
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, SampledTokens, ScheduledSequence, ShareKind, StepPlan, StepResult, TokenLogprobs
 from octavo.worker.program import load_parameters
@@ -22,6 +19,9 @@ from octavo.worker.worker import Worker
 
 BLOCK_SIZE = 8
 NUM_BLOCKS = 128
+
+Outcome: TypeAlias = tuple[list[int], list[TokenLogprobs], dict[int, TokenLogprobs]]
+"""Tokens, logprobs and prompt logprobs of a request."""
 
 
 def tiny_checkpoint(folder: Path, name: str) -> Checkpoint:
@@ -35,18 +35,14 @@ def make_worker(
     checkpoint: Checkpoint,
     device: str = "reference",
     kv_cache_dtype: str = "float32",
+    dtype: str = "float32",
     *,
     overlap: bool = False,
     **scheduler: int,
 ) -> Worker:
     """A worker with blocks of 8 tokens and room for 128 of them."""
     limits: dict[str, Any] = {"max_num_seqs": 8, "max_num_batched_tokens": 256, "max_model_len": 200, **scheduler}
-    config = EngineConfig(
-        loading=LoadingConfig(dtype="float32"),
-        cache=CacheConfig(block_size=BLOCK_SIZE, kv_cache_dtype=kv_cache_dtype, num_gpu_blocks_override=NUM_BLOCKS),
-        scheduler=SchedulerConfig(**limits),
-        backend=BackendConfig(device=device, num_threads=1),
-    )
+    config = resolved_config(NUM_BLOCKS, BLOCK_SIZE, kv_cache_dtype=kv_cache_dtype, dtype=dtype, device=device, **limits)
     return Worker(config, load_parameters(config, checkpoint), overlap=overlap)
 
 
@@ -88,7 +84,7 @@ class Driver:
         self.num_steps = 0
         self._blocks_each = min(NUM_BLOCKS // len(requests), 200 // BLOCK_SIZE)
 
-    def run(self, num_tokens: int, chunk: int = 256) -> list[tuple[object, ...]]:
+    def run(self, num_tokens: int, chunk: int = 256) -> list[Outcome]:
         """Step all requests together until each has num_tokens outputs; prompts go in chunks. Returns their outcomes."""
         while any(len(request.tokens) < num_tokens for request in self.requests):
             ids = [seq_id for seq_id, request in enumerate(self.requests) if len(request.tokens) < num_tokens]
@@ -96,7 +92,7 @@ class Driver:
             assert not result.failed, result.failed
         return [(tokens[:num_tokens], logprobs[:num_tokens], prompt) for tokens, logprobs, prompt in self.outcomes()]
 
-    def outcomes(self) -> list[tuple[list[int], list[TokenLogprobs], dict[int, TokenLogprobs]]]:
+    def outcomes(self) -> list[Outcome]:
         """Tokens, logprobs and prompt logprobs of each request so far."""
         return [(request.tokens, request.logprobs, request.prompt_logprobs) for request in self.requests]
 

@@ -22,7 +22,7 @@ PROMPT_LEN = 32
 class TimedProgram:
     """A program that remembers how long its last run took."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program[F32]) -> None:
         self._program = program
         self.seconds = 0.0
 

@@ -16,9 +16,7 @@ import msgspec
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedBackendConfig, ResolvedCacheConfig, ResolvedConfig, ResolvedSchedulerConfig
 from octavo.engine.core.build import assemble_core
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
@@ -51,7 +49,7 @@ class IdleWorker:
         self._plans.clear()
 
     def reconfigure(self, relayout: Relayout) -> RelayoutResult:
-        return RelayoutResult()
+        raise AssertionError("nothing is changed here")
 
 
 def letters() -> Tokenizer:
@@ -62,9 +60,12 @@ def letters() -> Tokenizer:
 
 def measure(num_sequences: int, num_logprobs: int) -> dict[str, float]:
     """Median microseconds per step of each part."""
-    config = EngineConfig(
-        cache=CacheConfig(num_gpu_blocks_override=num_sequences * 32),
-        scheduler=SchedulerConfig(max_model_len=512, max_num_seqs=num_sequences),
+    config = ResolvedConfig(
+        cache=ResolvedCacheConfig(
+            num_gpu_blocks_override=num_sequences * 32, kv_cache_memory=1.0, num_swap_blocks_override=0, swap_space=0.0
+        ),
+        scheduler=ResolvedSchedulerConfig(max_model_len=512, max_num_seqs=num_sequences),
+        backend=ResolvedBackendConfig(num_threads=1),
     )
     core = assemble_core(config, IdleWorker(num_logprobs), b"none")
     outputs = OutputProcessor(letters(), Ledger())

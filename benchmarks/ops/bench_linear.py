@@ -17,7 +17,7 @@ import numpy as np
 from one_op import AnyOps, compile_program, float_tensor, make_cpu, median_seconds, parser, step, streaming_read_gb_s
 
 from octavo.loader.formats import bytes_per_row
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import KVCacheSpec
 from octavo.ops.registry import AnyBackend
 
@@ -57,18 +57,18 @@ class Figure:
     of_best_seen: float = 0.0
 
 
-def random_weight(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def random_weight(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     """Random values: small floats, or random codes with scales of ordinary size."""
     if format in FLOATS:
         values = (rng.standard_normal((rows, columns), np.float32) * 0.02).astype(FLOATS[format])
-        return StoredTensor("weight", (rows, columns), format, values.view(np.uint8), None, "memory: weight")
+        return StoredRows("weight", (rows, columns), format, values.view(np.uint8), None, "memory: weight")
     data = rng.integers(0, 256, (rows, bytes_per_row(format, columns)), np.uint8)
     block, offsets = BLOCKS[format]
     blocks = data.reshape(rows, -1, block)
     for offset in offsets:
         scales = rng.uniform(0.0001, 0.001, blocks.shape[:2]).astype(np.float16)
         blocks[:, :, offset : offset + 2] = scales[..., None].view(np.uint8)
-    return StoredTensor("weight", (rows, columns), format, data, None, "memory: weight")
+    return StoredRows("weight", (rows, columns), format, data, None, "memory: weight")
 
 
 def measure(isa: str, threads: int, formats: list[str], row_counts: list[int], seconds: float) -> list[Figure]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from octavo import _native
 from octavo.config.machine import read_machine
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import F32, KVCacheSpec, Ops, Program, StepInputs, Tensor
 from octavo.ops.registry import AnyBackend, make_backend
 
@@ -42,9 +42,9 @@ def make_cpu(isa: str, threads: int, cache: KVCacheSpec) -> AnyBackend:
     return backend
 
 
-def float_tensor(values: F32) -> StoredTensor:
+def float_tensor(values: F32) -> StoredRows:
     """values [rows, columns] as a stored float32 tensor."""
-    return StoredTensor("values", values.shape, "f32", values.view(np.uint8), None, "memory: values")
+    return StoredRows("values", values.shape, "f32", values.view(np.uint8), None, "memory: values")
 
 
 def compile_program(

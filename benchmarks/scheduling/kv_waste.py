@@ -17,7 +17,7 @@ import json
 import random
 import statistics
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.survey import memory_report
 from octavo.request import Request
@@ -66,7 +66,7 @@ def answer(plan: StepPlan) -> StepResult:
 def measure(block_size: int, num_blocks: int, num_requests: int, seed: int) -> dict[str, float]:
     """Run the load through; figures of every tenth step in which requests waited for room."""
     manager = KVCacheManager(num_blocks, block_size)
-    config = SchedulerConfig(
+    config = ResolvedSchedulerConfig(
         max_num_seqs=4096, max_num_batched_tokens=8192, chunked_prefill_size=2048, max_model_len=MAX_MODEL_LEN
     )
     scheduler = Scheduler(config, manager, make_policy("fcfs"))
@@ -96,7 +96,7 @@ def measure(block_size: int, num_blocks: int, num_requests: int, seed: int) -> d
         "concurrency": round(mean, 1),
         "contiguous": contiguous,
         "ratio": round(mean / contiguous, 2),
-        "preemptions": scheduler.stats().num_preemptions,
+        "preemptions": scheduler.num_preemptions,
     }
 
 

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
@@ -95,7 +95,7 @@ def make_sequence(seq_id: int, num_prompt: int, num_output: int, arrival_s: floa
     return Sequence(seq_id, request)
 
 
-def make_scheduler(policy: str, config: SchedulerConfig, num_blocks: int = NUM_BLOCKS) -> Scheduler:
+def make_scheduler(policy: str, config: ResolvedSchedulerConfig, num_blocks: int = NUM_BLOCKS) -> Scheduler:
     estimator = Estimator()
     manager = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=False)
     return Scheduler(config, manager, make_policy(policy, estimator), estimator)
@@ -103,23 +103,23 @@ def make_scheduler(policy: str, config: SchedulerConfig, num_blocks: int = NUM_B
 
 def run(policy: str, requests: list[Sequence], *, speed: float = 1.0, max_num_seqs: int = 64, tokens: int = 256) -> Row:
     """The load on the virtual machine, which is `speed` times as fast as the formula says."""
-    config = SchedulerConfig(
+    config = ResolvedSchedulerConfig(
         max_num_seqs=max_num_seqs, max_num_batched_tokens=tokens, chunked_prefill_size=tokens, max_model_len=8192
     )
     scheduler, now, waits = make_scheduler(policy, config), 0.0, dict[int, float]()
     pending = list(reversed(requests))
     while pending or scheduler.has_work():
-        while pending and pending[-1].arrival_s <= now:
+        while pending and pending[-1].request.arrival_s <= now:
             scheduler.add(pending.pop())
         plan = scheduler.schedule(now)
         if plan is None:
-            now = pending[-1].arrival_s
+            now = pending[-1].request.arrival_s
             continue
         now += step_s(plan) / speed
         sampled = [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample]
         for update in scheduler.settle(plan, StepResult(plan.step_id, sampled), now):
             if update.new_token_ids:
-                waits.setdefault(update.seq_id, now - requests[update.seq_id].arrival_s)
+                waits.setdefault(update.seq_id, now - requests[update.seq_id].request.arrival_s)
     by_tenant = {name: [waits[s.seq_id] for s in requests if s.request.tenant == name] for name in (GREEDY, LIGHT)}
     everybody = Waits.of(list(waits.values()))
     greedy = Waits.of(by_tenant[GREEDY] or [0.0])
@@ -141,7 +141,7 @@ def step_cost(policy: str, num_running: int, num_waiting: int) -> tuple[float, f
 
 def _step_times(policy: str, num_running: int, num_waiting: int, num_steps: int = 300) -> list[float]:
     """Seconds of each step. Answers have 16 to 512 tokens, so that about one ends, and is replaced, in every step."""
-    config = SchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
+    config = ResolvedSchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
     scheduler, rng = make_scheduler(policy, config, num_blocks=num_running * 300), random.Random(1)
     for seq_id in range(num_running + num_waiting):
         scheduler.add(

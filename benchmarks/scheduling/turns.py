@@ -10,10 +10,11 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from octavo.config.cache import GIB
 from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedBackendConfig, ResolvedCacheConfig, ResolvedConfig, narrowed
 from octavo.engine.core.build import assemble_core
 from octavo.engine.core.engine_core import EngineCore
 from octavo.request import Request
@@ -96,13 +97,17 @@ class VirtualWorker:
 def virtual_core(config: EngineConfig, clock: OwnClock, profile: Profile) -> EngineCore:
     """The engine of `config`, with a swap space as large as its KV cache, over a worker that computes nothing."""
     spec = engine_spec(config.cache, config.scheduler, profile)
-    cache = replace(
+    size_gib = spec.num_blocks * spec.block_size * profile.kv_bytes_per_token / GIB
+    cache = narrowed(
+        ResolvedCacheConfig,
         config.cache,
         num_gpu_blocks_override=spec.num_blocks,
-        kv_cache_memory=spec.num_blocks * spec.block_size * profile.kv_bytes_per_token / GIB,
+        kv_cache_memory=size_gib,
         num_swap_blocks_override=spec.num_blocks,
+        swap_space=size_gib,
     )
-    resolved = replace(config, cache=cache, scheduler=spec.scheduler)
+    backend = narrowed(ResolvedBackendConfig, config.backend, num_threads=1)
+    resolved = ResolvedConfig(loading=config.loading, cache=cache, scheduler=spec.scheduler, backend=backend)
     return assemble_core(resolved, VirtualWorker(profile, clock), b"virtual", BLOCK_MOVE_S, clock=clock)
 
 

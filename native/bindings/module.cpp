@@ -6,6 +6,6 @@ NB_MODULE(_native, module) {
   octavo::bind_runtime(module);
   octavo::bind_weights(module);
   octavo::bind_kvcache(module);
-  octavo::bind_program(module);
+  octavo::bind_tape(module);
   octavo::bind_sampler(module);
 }

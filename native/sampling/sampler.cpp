@@ -9,7 +9,7 @@ Sampler::Sampler(std::shared_ptr<ThreadPool> pool, const KernelTable* kernels)
 
 void Sampler::run(std::vector<SampleArgs>& rows) {
   if (rows.empty()) return;
-  const size_t bytes = static_cast<size_t>(rows.front().vocab) * 4 * sizeof(float);
+  const size_t bytes = static_cast<size_t>(rows.front().vocab) * kSampleScratch * sizeof(float);
   for (Block& block : scratch_)
     if (block.bytes() < bytes) block = Block(bytes);
   if (rows.size() == 1) {

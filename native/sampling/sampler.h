@@ -22,7 +22,7 @@ class Sampler {
  private:
   std::shared_ptr<ThreadPool> pool_;
   const KernelTable* kernels_;
-  std::vector<Block> scratch_;   // one per member, grown to 4 * vocab floats
+  std::vector<Block> scratch_;   // one per member, grown to kSampleScratch * vocab floats
 };
 
 }  // namespace octavo

@@ -247,7 +247,7 @@ def test_a_core_that_cannot_come_back_is_tried_again_until_it_can(model: Path, t
             with pytest.raises(EngineDeadError, match="exit code 3"):
                 await text_of(engine, "die", LONG)
             await until(lambda: "cannot be restarted" in engine._supervisor._cause)
-            with pytest.raises(EngineDeadError, match=r"cannot be restarted.*config\.json"):
+            with pytest.raises(EngineDeadError, match="cannot be restarted, the files of the model cannot be loaded$"):
                 await engine.check_health()
             (tmp_path / "away.json").rename(path / "config.json")
             await until_healthy(engine)
@@ -258,7 +258,7 @@ def test_a_core_that_cannot_come_back_is_tried_again_until_it_can(model: Path, t
 
 def test_a_hung_core_is_noticed_and_replaced(model: Path) -> None:
     async def test() -> None:
-        async with serving(model, Patience(silent_s=0.5, hung_s=1.5, steps=1.0)) as engine:
+        async with serving(model, Patience(silent_s=0.5, hung_s=1.5)) as engine:
             hung = asyncio.create_task(text_of(engine, "hang", LONG))
             await until(lambda: engine.stats().heartbeat_age_s > 1.2)
             with pytest.raises(EngineDeadError, match="silent"):

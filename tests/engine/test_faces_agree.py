@@ -30,7 +30,7 @@ def summary(choice: CompletionOutput) -> tuple[str, list[int], list[tuple[int, f
 
 def test_streamed_from_a_core_process_equals_generated_in_process(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
-    args = EngineArgs.from_options(model=str(model), **OPTIONS)
+    args = EngineArgs(model=str(model), **OPTIONS)
     with LLM(str(model), **OPTIONS) as llm:
         whole = [summary(output.outputs[0]) for output in llm.generate(PROMPTS, SAMPLING, use_tqdm=False)]
         llm.llm_engine.check_integrity()

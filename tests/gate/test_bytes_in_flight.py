@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all
+from tests.gate.workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all
 
 from octavo.engine.args import EngineArgs
 from octavo.engine.core.build import build_core
@@ -62,8 +62,10 @@ class RecordedDrafter:
     def propose(self, sequence: Sequence, limit: int) -> list[int]:
         done = len(sequence.output_token_ids)
         answer = self._answers[sequence.request.request_id, sequence.choice][done : done + min(limit, 4)]
-        is_right = {"right": lambda i: True, "wrong": lambda i: False, "random": lambda i: (done + i) * 7 % 5 > 1}[self._kind]
-        return [token if is_right(i) else (token + 1) % 49152 for i, token in enumerate(answer)]
+        return [token if self._is_right(done + i) else (token + 1) % 49152 for i, token in enumerate(answer)]
+
+    def _is_right(self, position: int) -> bool:
+        return self._kind == "right" or (self._kind == "random" and position * 7 % 5 > 1)
 
 
 @pytest.fixture(scope="module")

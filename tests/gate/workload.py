@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,14 +79,19 @@ def _logprob_bytes(token_id: int, rank: int, values: list[float], top_ids: list[
 
 
 def serve_all(
-    engine: LLMEngine, jobs: list[GateRequest], kind: RequestOutputKind = RequestOutputKind.FINAL_ONLY
+    engine: LLMEngine,
+    jobs: list[GateRequest],
+    kind: RequestOutputKind = RequestOutputKind.FINAL_ONLY,
+    heard: Counter[int] | None = None,
 ) -> list[RequestOutput]:
-    """All requests at once, as one load; deltas are joined."""
+    """All requests at once, as one load; deltas are joined. heard: counts the deliveries of each."""
     for index, job in enumerate(jobs):
         engine.add_request(str(index), job.prompt, job.params, output_kind=kind)
     joined: dict[str, RequestOutput] = {}
     while engine.has_unfinished_requests():
         for output in engine.step():
+            if heard is not None:
+                heard[int(output.request_id)] += 1
             if output.request_id in joined:
                 joined[output.request_id].append(output)
             else:

@@ -25,7 +25,7 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("sequence",),
     ("request", "step"),
-    ("sampling_params", "registry", "log"),
+    ("sampling_params", "registry", "log", "streams"),
     ("errors",),
 )
 ROOMS = tuple(room for rooms in RANKING for room in rooms)

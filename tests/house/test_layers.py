@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from layers import FORBIDDEN, ROOMS, imports_of, level, violations
+from tests.house.layers import FORBIDDEN, ROOMS, imports_of, level, violations
 
 SOURCE = Path(__file__).parents[2] / "src" / "octavo"
 

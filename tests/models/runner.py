@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from tests.checkpoints import open_checkpoint
 
-from octavo.loader.checkpoint import open_checkpoint
-from octavo.models.parameters import ParameterSource
 from octavo.models.registry import load_model
+from octavo.models.source import LoadedParameters
 from octavo.ops.interface import F32, KVCacheSpec
 from octavo.ops.registry import make_backend
 from octavo.sampling_params import SamplingParams
@@ -28,8 +28,7 @@ class Runner:
         checkpoint = open_checkpoint(path)
         config = checkpoint.config
         self._backend = make_backend(device, num_threads=2, isa="auto", dtype=dtype, quantization="none")
-        source = ParameterSource(checkpoint.tensors, self._backend.parameters, str(path))
-        model = load_model(config, source)
+        model = load_model(config, LoadedParameters(checkpoint.tensors, self._backend.parameters))
         self._max_seqs, self._chunk = max_seqs, max(chunk, max_seqs)
         self._blocks_per_seq = -(-max_model_len // BLOCK_SIZE)
         num_blocks = self._blocks_per_seq * max_seqs

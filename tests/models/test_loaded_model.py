@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.worker_driver import tiny_checkpoint
 
 from octavo.config.backend import BackendConfig
 from octavo.config.cache import GIB, CacheConfig
@@ -16,7 +17,6 @@ from octavo.ops.cpu.backend import CpuBackend
 from octavo.ops.reference.backend import ReferenceBackend
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.program import load_and_resolve
-from worker_driver import tiny_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from models.runner import Runner
-from tiny_models import VARIANTS, prompt, write_tiny_model
+from tests.models.runner import Runner
+from tests.tiny_models import VARIANTS, prompt, write_tiny_model
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
 TOLERANCE = 1e-4

@@ -11,7 +11,7 @@ import numpy as np
 from octavo import _native
 from octavo.config.model import RopeConfig
 from octavo.loader.formats import bytes_per_row
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import F32, I32, KVCacheSpec, Ops, StepInputs, Tensor
 from octavo.ops.registry import AnyBackend, make_backend
 
@@ -53,14 +53,14 @@ def reference(kv: KVCacheSpec = KV) -> AnyBackend:
     return backend
 
 
-def float_tensor(values: F32, name: str = "weight") -> StoredTensor:
+def float_tensor(values: F32, name: str = "weight") -> StoredRows:
     """values [rows, columns] or [n] as a stored float32 tensor."""
     flat = np.ascontiguousarray(values, np.float32)
     data = flat.reshape(1, -1) if flat.ndim == 1 else flat
-    return StoredTensor(name, flat.shape, "f32", data.view(np.uint8), None, f"memory: {name}")
+    return StoredRows(name, flat.shape, "f32", data.view(np.uint8), None, f"memory: {name}")
 
 
-def block_tensor(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def block_tensor(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     """Random bytes of a block format with tame scales: float16 fields are drawn from a small range."""
     data = rng.integers(0, 256, (rows, bytes_per_row(format, columns)), np.uint8)
     block, offsets = {
@@ -71,7 +71,7 @@ def block_tensor(rng: np.random.Generator, format: str, rows: int, columns: int)
     for offset in offsets:
         scales = rng.uniform(0.001, 0.02, blocks.shape[:2]).astype(np.float16)
         blocks[:, :, offset : offset + 2] = scales[..., None].view(np.uint8)
-    return StoredTensor("weight", (rows, columns), format, data, None, "memory: weight")
+    return StoredRows("weight", (rows, columns), format, data, None, "memory: weight")
 
 
 def step(
@@ -102,7 +102,8 @@ def run(backend: AnyBackend, function: Callable[[AnyOps], Any], inputs: StepInpu
     total = len(inputs.token_ids)
     model = FunctionModel(lambda ops: ops.select_rows(function(ops)))
     program = backend.compile(model, max_tokens=total, max_logits=total, max_seqs=64, max_position=MAX_POSITION, eager=eager)
-    return backend.read_logits(program.run(inputs)).copy()
+    result: F32 = backend.read_logits(program.run(inputs)).copy()
+    return result
 
 
 def rows_op(backend: AnyBackend, x: F32, op: Callable[[AnyOps, Any], Any], eager: bool = False) -> F32:
@@ -110,6 +111,16 @@ def rows_op(backend: AnyBackend, x: F32, op: Callable[[AnyOps, Any], Any], eager
     table = backend.parameters.load_linear([float_tensor(x)], [None])
     inputs = step([1] * len(x), tables=np.zeros((len(x), 1), np.int32))
     return run(backend, lambda ops: op(ops, ops.embedding(table)), inputs, eager)
+
+
+def embedded(table: Any) -> Callable[[AnyOps], Any]:
+    """The step's tokens, looked up in this table."""
+    return lambda ops: ops.embedding(table)
+
+
+def times(weight: Any) -> Callable[[AnyOps, Any], Any]:
+    """The op that multiplies with this weight."""
+    return lambda ops, x: ops.linear(x, weight)
 
 
 def relative_error(value: F32, exact: F32) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import ISAS, AnyOps, cpu, float_tensor, reference, relative_error, run
+from tests.ops.harness import ISAS, AnyOps, cpu, float_tensor, reference, relative_error, run
 
 from octavo.ops.interface import F32, FLOAT_TOLERANCE, I32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.registry import AnyBackend

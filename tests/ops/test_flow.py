@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import MAX_POSITION, AnyOps, FunctionModel, cpu, float_tensor, step
+from tests.ops.harness import MAX_POSITION, AnyOps, FunctionModel, cpu, float_tensor, step
 
 from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.registry import AnyBackend

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import BLOCK_SIZE, KV, AnyOps, cpu, float_tensor, reference, run
+from tests.ops.harness import BLOCK_SIZE, KV, AnyOps, cpu, float_tensor, reference, run
 
 from octavo.errors import ConfigError
 from octavo.ops.cpu.backend import CpuBackend
@@ -17,7 +17,7 @@ from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.backend import ReferenceBackend
 from octavo.ops.registry import AnyBackend
 from octavo.worker.swap_file import HEADER_BYTES
-from octavo.worker.swap_space import FileStore, SwapSpace
+from octavo.worker.swap_store import FileStore, SwapStore
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 
@@ -26,8 +26,8 @@ def spec_of(dtype: str) -> KVCacheSpec:
     return KVCacheSpec(num_layers=3, num_blocks=6, num_kv_heads=2, block_size=8, head_dim=16, dtype=dtype)
 
 
-def space_of(backend: AnyBackend, where: str, folder: Path, num_bytes: int, slot_bytes: int) -> SwapSpace:
-    space = SwapSpace(backend, slot_bytes, str(folder / "swap") if where == "file" else None, num_threads=2)
+def space_of(backend: AnyBackend, where: str, folder: Path, num_bytes: int, slot_bytes: int) -> SwapStore:
+    space = SwapStore(backend, slot_bytes, str(folder / "swap") if where == "file" else None, num_threads=2)
     space.resize(num_bytes)
     return space
 
@@ -118,7 +118,7 @@ def test_memory_that_cannot_be_had_is_refused_and_the_space_stays() -> None:
     backend, size = CpuBackend(1), block_bytes(spec_of("int8"))
     backend.allocate_kv_cache(spec_of("int8"))
     for num_bytes in (2**60, 2**70):
-        space = SwapSpace(backend, size)
+        space = SwapStore(backend, size)
         with pytest.raises(ConfigError, match="cannot be allocated") as refused:
             space.resize(num_bytes)
         assert refused.value.param == "swap_space" and space.num_bytes == 0

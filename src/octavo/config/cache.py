@@ -24,6 +24,14 @@ class CacheConfig:
         high=65536,
         metavar="GiB",
     )
+    gpu_memory_utilization: float | None = option(
+        None,
+        "Share of this process's memory (its cgroup's, or the machine's) for weights and KV cache together, on a CPU too; what "
+        "is not free is left out. Without effect beside --kv-cache-memory.",
+        low=0.01,
+        high=1,
+        metavar="SHARE",
+    )
     kv_cache_dtype: str = option(
         "auto",
         "Storage type of keys and values; auto is float32 for weights held in float32, else float16. int8 keeps a scale for "
@@ -55,19 +63,3 @@ class CacheConfig:
     num_swap_blocks_override: int | None = option(
         None, "Exact number of swap blocks, instead of a size (tests, tuning).", low=0, high=2**31 - 1
     )
-
-    @property
-    def num_blocks(self) -> int:
-        """KV blocks of a resolved configuration."""
-        assert self.num_gpu_blocks_override is not None, "the configuration is not resolved"
-        return self.num_gpu_blocks_override
-
-    @property
-    def num_swap_blocks(self) -> int:
-        """Swap blocks of a resolved configuration."""
-        return self.num_swap_blocks_override or 0
-
-    @property
-    def block_bytes(self) -> int:
-        """Bytes of one KV block of a resolved configuration."""
-        return round((self.kv_cache_memory or 0.0) * GIB) // self.num_blocks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 LayerKind = Literal["full", "sliding"]
@@ -43,7 +43,7 @@ class RopeConfig:
 class ModelConfig:
     """The dimensions and switches of one model; every field is resolved, nothing is 'auto'.
 
-    architecture      Hugging Face class name, e.g. "LlamaForCausalLM"; selects the file in models/
+    architecture      Hugging Face class name, e.g. "LlamaForCausalLM"; selects the model in models/registry.py
     head_dim          may differ from hidden_size / num_heads
     max_position      longest context the checkpoint was made for, in tokens
     layer_kinds       one entry per layer; "sliding" layers see sliding_window positions, the own one included
@@ -81,5 +81,3 @@ class ModelConfig:
     dtype: str = "float32"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
-    extra: dict[str, object] = field(default_factory=dict)
-    """Keys of the checkpoint that only one architecture knows."""

@@ -194,17 +194,26 @@ class _Cursor:
     def integer(self, code: str, what: str) -> int:
         return int(self.scalar(code, what))
 
-    def text(self, what: str, limit: int) -> str:
+    def name(self, what: str) -> str:
+        """A key or the name of a tensor."""
+        raw = self._text_bytes(what, MAX_KEY_BYTES)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise self.error(f"{what} is not valid UTF-8") from None
+
+    def text(self, what: str) -> str:
+        """A value. Bytes that are not UTF-8 become U+FFFD: most texts are never used, and llama.cpp takes any bytes."""
+        return self._text_bytes(what, MAX_STRING_BYTES).decode(errors="replace")
+
+    def _text_bytes(self, what: str, limit: int) -> bytes:
         length = self.integer("Q", what)
         if length > limit:
             raise self.error(f"{what} claims {length} bytes of text, more than the limit of {limit}")
         self.need(length, what)
         raw = self._buffer[self.position : self.position + length]
         self.position += length
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            raise self.error(f"{what} is not valid UTF-8") from None
+        return raw
 
     def numbers(self, code: str, count: int, what: str) -> list[int] | list[float] | list[bool]:
         """An array of fixed-size numbers."""
@@ -228,11 +237,9 @@ class _Cursor:
                 position = first + unpack_from(buffer, position)[0]
                 if position > end:
                     raise self.damaged(f"{what}, entry {len(values)}", position)
-                append(buffer[first:position].decode())
+                append(buffer[first:position].decode(errors="replace"))
         except struct.error:
             raise self.damaged(f"{what}, entry {len(values)}", position + 8) from None
-        except UnicodeDecodeError:
-            raise self.error(f"{what}, entry {len(values)}, is not valid UTF-8") from None
         self.position = position
         return values
 
@@ -269,13 +276,13 @@ def _read_preamble(cursor: _Cursor) -> tuple[int, int, int]:
 
 def _read_key_value(cursor: _Cursor, metadata: dict[str, MetadataValue], skip_large_arrays: bool) -> None:
     """Read one key and its value into metadata."""
-    key = cursor.text(f"key number {len(metadata)}", MAX_KEY_BYTES)
+    key = cursor.name(f"key number {len(metadata)}")
     what = f"key {key!r}"
     if key in metadata:
         raise cursor.error(f"{what} appears twice")
     type_id = cursor.integer("I", what)
     if type_id == _STRING:
-        metadata[key] = cursor.text(what, MAX_STRING_BYTES)
+        metadata[key] = cursor.text(what)
         return
     if type_id != _ARRAY:
         if type_id not in _SCALARS:
@@ -305,7 +312,7 @@ def _read_tensor_infos(cursor: _Cursor, num_tensors: int) -> list[_TensorInfo]:
     """Names, shapes, types and offsets; data is not touched."""
     infos: dict[str, _TensorInfo] = {}
     for index in range(num_tensors):
-        name = cursor.text(f"tensor number {index}", MAX_KEY_BYTES)
+        name = cursor.name(f"tensor number {index}")
         what = f"tensor {name!r}"
         if name in infos:
             raise cursor.error(f"{what} appears twice")

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
+import numpy as np
+
 from octavo.errors import LoadError
 from octavo.loader.fields import parse_json_object, read_json_object
 from octavo.loader.mapped_file import MappedFile, map_file, open_file
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 
 MAX_HEADER_BYTES = 100_000_000
 """The limit of the reference implementation."""
@@ -24,6 +26,7 @@ _ITEM_BYTES = {
     "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
     "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
 }  # fmt: skip
+_COMPARED_BYTES = 8 << 20
 INDEX_NAME, SINGLE_NAME = "model.safetensors.index.json", "model.safetensors"
 
 
@@ -98,7 +101,7 @@ class SafetensorsFile:
                 )
         return Entry(dtype, tuple(shape), start, stop)
 
-    def tensor(self, name: str, parameter: str) -> StoredTensor:
+    def tensor(self, name: str, parameter: str) -> StoredRows:
         """The tensor `name` of the file under the parameter's name. Raises: LoadError for a dtype that is not supported."""
         entry = self.entries[name]
         source = f"{self.path.name}: {name}"
@@ -109,7 +112,15 @@ class SafetensorsFile:
         if raw.size == 0 or not entry.shape:
             raise LoadError(f"{source}: the tensor is empty or a scalar, of shape {entry.shape}")
         rows = 1 if len(entry.shape) == 1 else raw.size // (entry.shape[-1] * _ITEM_BYTES[entry.dtype])
-        return StoredTensor(parameter, entry.shape, format, raw.reshape(rows, -1), None, source)
+        return StoredRows(parameter, entry.shape, format, raw.reshape(rows, -1), None, source)
+
+
+def have_equal_bytes(first: StoredRows, second: StoredRows) -> bool:
+    """Whether two tensors of one format and shape hold the same bytes; reads until they differ."""
+    step = max(1, _COMPARED_BYTES // max(1, first.data.shape[1]))
+    return all(
+        np.array_equal(first.data[row : row + step], second.data[row : row + step]) for row in range(0, len(first.data), step)
+    )
 
 
 def _are_counts(value: object) -> TypeGuard[list[int]]:
@@ -122,15 +133,15 @@ def _are_counts(value: object) -> TypeGuard[list[int]]:
 
 
 def open_folder(folder: Path) -> dict[str, SafetensorsFile]:
-    """Tensor name -> the file that holds it, for a folder with an index or a single model.safetensors.
+    """Tensor name -> the file that holds it, for a folder with a single model.safetensors or an index of shards.
 
-    Raises: LoadError naming missing shards, and tensors the index promises but the shard lacks.
+    Raises: LoadError naming missing shards.
     """
-    if (folder / INDEX_NAME).is_file():
-        return _open_sharded(folder)
-    if (folder / SINGLE_NAME).is_file():
+    if (folder / SINGLE_NAME).is_file():  # before an index, which may be of another upload: as transformers
         file = SafetensorsFile(folder / SINGLE_NAME)
         return dict.fromkeys(file.entries, file)
+    if (folder / INDEX_NAME).is_file():
+        return _open_sharded(folder)
     found = sorted(folder.glob("*.safetensors"))
     if len(found) == 1:
         file = SafetensorsFile(found[0])
@@ -155,8 +166,7 @@ def _open_sharded(folder: Path) -> dict[str, SafetensorsFile]:
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         raise LoadError(f"{folder}: missing {len(missing)} of {len(shards)} shards: {', '.join(missing[:3])}{more}")
+    # What the shards hold counts, as in transformers; where two hold a name, the index decides.
     files = {shard: SafetensorsFile(folder / shard) for shard in shards}
-    for name, shard in weight_map.items():
-        if name not in files[shard].entries:
-            raise LoadError(f"{folder / shard}: tensor {name} is missing, though {INDEX_NAME} places it here")
-    return {name: files[shard] for name, shard in weight_map.items()}
+    found = {name: file for file in files.values() for name in file.entries}
+    return found | {name: files[shard] for name, shard in weight_map.items() if name in files[shard].entries}

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.config.model import RopeConfig
+from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 from octavo.step import TokenRun
 
@@ -124,6 +125,9 @@ class SampleRows:
     num_prompt           int32 [n] how many ids of the slice are prompt
     bias_ids, bias_values, bias_start   int32/float32 [total], int64 [n + 1]: added to logits; -inf masks (min_tokens)
     top_logprobs         int32 [n] how many alternatives to report; -1: no logprobs at all
+    mask_row             int32 [n] row of masks with the tokens that may be chosen; -1: all may
+    masks                int32 [m, words] packed bits: bit i % 32 of word i // 32 allows token i; ids beyond the words are
+                         forbidden
     """
 
     logit_row: I32
@@ -144,6 +148,8 @@ class SampleRows:
     bias_values: F32
     bias_start: I64
     top_logprobs: I32
+    mask_row: I32
+    masks: I32
 
 
 @dataclass(slots=True)
@@ -196,10 +202,17 @@ class Program(Protocol[Logits_co]):
 class ParameterOps(Protocol[Weight_co, Vector_co]):
     """How parameters enter a backend. Called while a model is built."""
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> Weight_co:
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> Weight_co:
         """One weight whose outputs are those of parts one after the other (q, k, v in one product).
 
-        parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part.
+        parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part; role, cut: as declared,
+        they have a say in the precision (ops/weight_storage.py).
         Raises LoadError naming file and tensor if a scale or float value is not finite.
         """
         ...
@@ -305,9 +318,10 @@ class Sampling(Protocol[Logits_contra]):
     def sample(self, logits: Logits_contra, rows: SampleRows) -> SampleResult:
         """Choose a token for each row. The logits stay unchanged; the result is valid until the next call.
 
-        Order: logprobs of the raw logits; bias; repetition (prompt and output), presence and frequency (output) penalties;
-        greedy = largest logit, lowest id on ties; else divide by temperature, keep top_k, then top_p, then min_p, and take the
-        first token, in order of falling logit then rising id, whose cumulative probability exceeds u(seed, choice, position).
+        Order: forbidden tokens become -inf; logprobs of these logits; bias; repetition (prompt and output), presence and
+        frequency (output) penalties; greedy = largest logit, lowest id on ties; else divide by temperature, keep top_k, then
+        top_p, then min_p, and take the first token, in order of falling logit then rising id, whose cumulative probability
+        exceeds u(seed, choice, position).
         """
         ...
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 
 from octavo.config.cache import blocks_for
-from octavo.config.scheduler import SchedulerConfig
-from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError
+from octavo.config.resolved import ResolvedSchedulerConfig
+from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
 from octavo.scheduler.budget import StepLimits, check_capacity
 from octavo.sequence import Sequence
 
 
-def resolved_max_model_len(config: SchedulerConfig, manager: KVCacheManager) -> int:
-    """Raises ConfigError when max_model_len is not resolved or the pool cannot hold one sequence of that length."""
-    if config.max_model_len is None:
-        raise ConfigError("max_model_len must be resolved before a scheduler is made", param="max_model_len")
+def fitting_max_model_len(config: ResolvedSchedulerConfig, manager: KVCacheManager) -> int:
+    """Raises ConfigError when the pool cannot hold one sequence of that length."""
     check_capacity(config.max_model_len, manager.num_blocks, manager.block_size, param="max_model_len")
     return config.max_model_len
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.relayout import RelayoutBuilder
 from octavo.kvcache.swap import SlotMoves
@@ -26,7 +26,7 @@ class RelayoutPlan:
     slots: SlotMoves | None = None
 
 
-def plan_relayout(scheduler: Scheduler, manager: KVCacheManager, before: EngineConfig, after: EngineConfig) -> RelayoutPlan:
+def plan_relayout(scheduler: Scheduler, manager: KVCacheManager, before: ResolvedConfig, after: ResolvedConfig) -> RelayoutPlan:
     """Who stays under the new bounds, and where their tokens go.
 
     As many running sequences stay as fit the new step and the new pool; the policy says who does not. Those lose their place in

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.block_table import Growth
 from octavo.kvcache.manager import KVCacheManager, PrefixMatch
 from octavo.scheduler.admission import AdmissionRule, match_of
 from octavo.scheduler.budget import StepBudget, StepLimits
-from octavo.scheduler.checks import check_books, check_runnable, resolved_max_model_len
+from octavo.scheduler.checks import check_books, check_runnable, fitting_max_model_len
 from octavo.scheduler.deadlines import Deadlines
 from octavo.scheduler.drafter import Drafter, drafts_of
 from octavo.scheduler.estimator import Estimator
@@ -46,17 +46,17 @@ class Scheduler:
 
     def __init__(
         self,
-        config: SchedulerConfig,
+        config: ResolvedSchedulerConfig,
         manager: KVCacheManager,
         policy: Policy,
         estimator: Estimator | None = None,
         preemption: Preemption | None = None,
         drafter: Drafter | None = None,
     ) -> None:
-        """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len, or that is not resolved."""
-        self.max_model_len = resolved_max_model_len(config, manager)
+        """estimator: the policy's own. Raises ConfigError when the pool cannot hold max_model_len."""
+        self.max_model_len = fitting_max_model_len(config, manager)
         self.estimator = estimator or Estimator()
-        self.preemption = preemption or Preemption()
+        self.preemption = preemption or Preemption(self.estimator.step_time)
         self._drafter = drafter
         self._manager = manager
         self._order = Order(policy, config.max_wait)
@@ -143,7 +143,7 @@ class Scheduler:
         assert result.step_id == plan.step_id, f"this is the result of step {result.step_id}"
         step_s, report = self._in_flight.settle(plan, now), result.swap or NO_MOVES
         self._in_flight.land(plan, self._running, self._manager, report.lost_slots, report.lost_blocks)
-        self.preemption.observe(plan, report, step_s, now)
+        self.preemption.observe(plan, report, now)
         if plan.sequences and not (result.failed or plan.swap_in or plan.swap_out):
             self.estimator.observe_step(plan, step_s)
         updates, self._ended = self._ended, []
@@ -189,7 +189,7 @@ class Scheduler:
         return updates
 
     def reconfigure(
-        self, config: SchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence], swap_block_s: float | None
+        self, config: ResolvedSchedulerConfig, manager: KVCacheManager, victims: Iterable[Sequence], swap_block_s: float | None
     ) -> None:
         """Between two steps: new budgets, a new measured_block_s if any, books in which the preempted victims have no part."""
         assert not self._in_flight, "the steps in flight must be settled first"
@@ -213,7 +213,7 @@ class Scheduler:
         for sequence in waiting:
             self._enqueue(sequence)
 
-    def _set_budgets(self, config: SchedulerConfig) -> None:
+    def _set_budgets(self, config: ResolvedSchedulerConfig) -> None:
         self._limits = StepLimits.of(config)
         self.preemption.mode = config.preemption_mode
         self._order.max_wait_s = config.max_wait

@@ -1,9 +1,14 @@
-"""StepTimeModel: how long a step takes, learned from the steps that ran."""
+"""StepTimeModel: how long a step takes, learned from the steps that ran.
+
+The scheduler's estimator owns the one model of an engine. Prefill shares under a latency target, expected times, the choice
+between swapping and computing again, and the tuner's pace are all read from it.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.step import ShareKind, StepPlan
 
@@ -47,6 +52,27 @@ class StepShape:
                 num_attended += num_new * (share.num_computed + 0.5 * num_new)
         return cls(prefill_tokens, num_decodes, num_attended)
 
+    def __add__(self, other: StepShape) -> StepShape:
+        return StepShape(
+            self.prefill_tokens + other.prefill_tokens,
+            self.num_decodes + other.num_decodes,
+            self.num_attended + other.num_attended,
+        )
+
+
+class StepCosts(NamedTuple):
+    """Seconds: of a step for itself, per prefill token, per decode, per attended position."""
+
+    base: float
+    prefill: float
+    decode: float
+    attended: float
+
+    def work_s(self, shape: StepShape) -> float:
+        """Seconds of what is computed, without those of the steps for themselves."""
+        decode_s = self.decode * shape.num_decodes
+        return self.prefill * shape.prefill_tokens + decode_s + self.attended * shape.num_attended
+
 
 class StepTimeModel:
     """seconds = base + a * prefill tokens + b * decodes + c * attended positions, fitted by recursive least squares.
@@ -64,15 +90,14 @@ class StepTimeModel:
         self.num_observed = 0
 
     @property
-    def coefficients(self) -> tuple[float, float, float, float]:
-        """Seconds: base, per prefill token, per decode, per attended position."""
-        base, prefill, decode, attended = self._theta
-        return base, prefill, decode, attended
+    def costs(self) -> StepCosts:
+        """What the steps so far say, as of now."""
+        return StepCosts(*self._theta)
 
     def predict(self, shape: StepShape) -> float:
         """Seconds of a step of this shape."""
-        base, prefill, decode, attended = self._theta
-        return base + prefill * shape.prefill_tokens + decode * shape.num_decodes + attended * shape.num_attended
+        costs = self.costs
+        return costs.base + costs.work_s(shape)
 
     def prefill_s(self, num_tokens: int, context: int) -> float:
         """Seconds that num_tokens prompt tokens behind `context` cached ones add to the steps they are computed in."""

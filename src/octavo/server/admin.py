@@ -1,4 +1,4 @@
-"""Health, readiness, metrics and version."""
+"""Health, readiness, load, metrics and version."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ async def ready(request: Request) -> Response:
         raise EngineDeadError("the server is shutting down", code="shutting_down")
     await context.service.engine.check_health()
     return json_response(b'{"status":"ready"}')
+
+
+async def load(request: Request) -> Response:
+    """GET /load: {"server_load"}: how many requests that make work are being served, as vLLM counts them."""
+    return json_response(msgspec.json.encode({"server_load": context_of(request).inflight.count}))
 
 
 async def metrics(request: Request) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.request import DEFAULT_TENANT, Request
 from octavo.sampling_params import SamplingParams
@@ -29,16 +29,15 @@ The others learn from every step, and those must all be made."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """What a replica is made of; scheduler.max_model_len is resolved and fits the blocks."""
+    """What a replica is made of; scheduler.max_model_len fits the blocks."""
 
-    scheduler: SchedulerConfig
+    scheduler: ResolvedSchedulerConfig
     num_blocks: int
     block_size: int
     enable_prefix_caching: bool = True
 
     @property
     def max_model_len(self) -> int:
-        assert self.scheduler.max_model_len is not None
         return self.scheduler.max_model_len
 
 

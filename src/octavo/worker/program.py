@@ -11,9 +11,10 @@ from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import Resolved, resolve
+from octavo.config.resolved import ResolvedConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.models.parameters import ParameterSource
 from octavo.models.registry import load_model
+from octavo.models.source import LoadedParameters
 from octavo.ops.interface import KVCacheSpec, Model, Program
 from octavo.ops.registry import AnyBackend, make_backend
 from octavo.step import Relayout
@@ -32,7 +33,7 @@ class LoadedModel:
         self._cache: KVCacheSpec
         self.program: Program[Any]
 
-    def allocate(self, config: EngineConfig, max_logits: int) -> None:
+    def allocate(self, config: ResolvedConfig, max_logits: int) -> None:
         """The KV cache, and a program for steps of the scheduler's limits.
 
         config       resolved with what `backend.available_bytes` says now
@@ -40,7 +41,6 @@ class LoadedModel:
         Raises: ConfigError for memory that cannot be had, LoadError for a rotation whose angles cannot be computed.
         """
         cache, scheduler = config.cache, config.scheduler
-        assert scheduler.max_model_len is not None, "the configuration is not resolved"
         self._max_position = scheduler.max_model_len
         self._cache = KVCacheSpec(
             num_layers=self.config.num_layers,
@@ -100,13 +100,12 @@ def load_and_resolve(config: EngineConfig, checkpoint: Checkpoint, weight_bytes:
     return loaded, resolve(config, checkpoint.config, machine, kv_block_bytes, weight_bytes=weight_bytes)
 
 
-def load_parameters(config: EngineConfig, checkpoint: Checkpoint) -> LoadedModel:
+def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedModel:
     """The checkpoint's model on config.backend.device, its parameters alone.
 
     config       num_threads is set
     Raises: LoadError for weights that do not fit the architecture, ConfigError for a device that cannot be had.
     """
-    assert config.backend.num_threads is not None, "the configuration is not resolved"
     backend = make_backend(
         config.backend.device,
         num_threads=config.backend.num_threads,
@@ -115,6 +114,5 @@ def load_parameters(config: EngineConfig, checkpoint: Checkpoint) -> LoadedModel
         quantization=config.loading.quantization,
         group_size=config.loading.quantization_group_size,
     )
-    source = ParameterSource(checkpoint.tensors, backend.parameters, str(checkpoint.path))
-    model = load_model(checkpoint.config, source)
+    model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, backend.parameters))
     return LoadedModel(backend, model, checkpoint.config, eager=config.backend.enforce_eager)

@@ -13,6 +13,7 @@ from octavo.worker.batch import Batch, ResidentSequence, Segment
 
 _NO_IDS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0, np.float32)
+_NO_MASKS = np.zeros((0, 0), np.int32)
 
 
 class Sampler(Generic[Logits]):
@@ -121,6 +122,8 @@ class Sampler(Generic[Logits]):
             bias_values=_NO_VALUES,
             bias_start=nothing_starts,
             top_logprobs=settings.top_logprobs[rows],
+            mask_row=np.full(len(states), -1, np.int32),
+            masks=_NO_MASKS,
         )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from octavo.step import Relayout, StepPlan, SwapReport
-from octavo.worker.swap_space import SwapSpace
+from octavo.worker.swap_store import SwapStore
 
 _PROBE_BLOCKS = 4
 
@@ -17,7 +17,7 @@ class Swapper:
     clock        returns seconds; it measures, and decides nothing
     """
 
-    def __init__(self, space: SwapSpace, block_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, space: SwapStore, block_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._space = space
         self._block_size = block_size
         self._clock = clock

@@ -6,7 +6,7 @@ from collections import deque
 
 import msgspec
 
-from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.ops.interface import Program
 from octavo.ops.registry import AnyBackend
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
@@ -15,7 +15,7 @@ from octavo.worker.launcher import InlineLauncher, Launcher, ThreadLauncher
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import EXTRA_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import LoadedModel
-from octavo.worker.swap_space import SwapSpace
+from octavo.worker.swap_store import SwapStore
 from octavo.worker.swapper import Swapper
 
 
@@ -27,9 +27,8 @@ class Worker:
     Raises: ConfigError for memory that cannot be had.
     """
 
-    def __init__(self, config: EngineConfig, loaded: LoadedModel, *, overlap: bool = False) -> None:
+    def __init__(self, config: ResolvedConfig, loaded: LoadedModel, *, overlap: bool = False) -> None:
         scheduler, num_blocks = config.scheduler, config.cache.num_blocks
-        assert scheduler.max_model_len is not None, "the configuration is not resolved"
         max_logits = _max_logits(scheduler.max_num_seqs)
         self._loaded = loaded
         loaded.allocate(config, max_logits)
@@ -45,7 +44,7 @@ class Worker:
         self._launcher: Launcher[object] = ThreadLauncher() if overlap else InlineLauncher()
         self._runner = ModelRunner(self.backend, self._loaded.program, self.batch, self._launcher)
         block_bytes = kv_block_bytes(loaded.config, config.cache.block_size, config.cache.kv_cache_dtype)
-        space = SwapSpace(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads or 1)
+        space = SwapStore(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads)
         self._swapper = Swapper(space, config.cache.block_size)
         self._plans: deque[StepPlan] = deque()
         """Plans that are not finished, oldest first; it is the only one that has begun."""

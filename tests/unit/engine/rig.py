@@ -6,12 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.configs import resolved_config
 from tests.fakes import EOS, VOCAB_SIZE, FakeWorker, byte_tokenizer
 
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
-from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.core.build import assemble_core
 from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.frontend.input import InputProcessor
@@ -50,10 +48,7 @@ class Rig:
     ) -> None:
         self.now_s = 0.0
         self.worker = worker or FakeWorker()
-        config = EngineConfig(
-            cache=CacheConfig(block_size=8, num_gpu_blocks_override=num_blocks, kv_cache_memory=num_blocks * 8 * 1024 / 2**30),
-            scheduler=SchedulerConfig(max_model_len=MAX_MODEL_LEN, **scheduler),
-        )
+        config = resolved_config(num_blocks, 8, max_model_len=MAX_MODEL_LEN, **scheduler)
         self.core: EngineCore = assemble_core(config, self.worker, b"weights", clock=clock)
         self.ledger = Ledger()
         tokenizer = byte_tokenizer()

@@ -28,7 +28,8 @@ def relaid(manager: KVCacheManager, sequences: list[Sequence], num_blocks: int, 
     before, after = content(manager, sequences), content(result.manager, sequences)
     moved = {target + i: before.get(source + i) for source, target, count in result.moves for i in range(count)}
     for slot, owner in after.items():
-        assert moved[slot] is not None and moved[slot][1] == owner[1], f"slot {slot} holds {moved[slot]}, not {owner}"
+        held = moved[slot]
+        assert held is not None and held[1] == owner[1], f"slot {slot} holds {held}, not {owner}"
     return result
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.checkpoints import open_checkpoint
 
-from octavo.loader.checkpoint import open_checkpoint
 from octavo.loader.identity import EDGE_BYTES, FileIdentity, changed_file, identify
 
 WriteGguf = Callable[..., Path]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests import fakes
+from tests.configs import resolved_config
 
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.drafter import Drafter
 from octavo.scheduler.estimator import Estimator
@@ -277,7 +276,7 @@ class Rig:
         drafter: Drafter | None = None,
         **scheduler: Any,
     ) -> None:
-        self.config = SchedulerConfig(
+        self.config = ResolvedSchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunked_prefill_size,
@@ -286,7 +285,8 @@ class Rig:
             **scheduler,
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
-        self.preemption = Preemption(preemption_mode)
+        estimator = estimator or Estimator()
+        self.preemption = Preemption(estimator.step_time, preemption_mode)
         policy = policy or make_policy("fcfs")
         self.scheduler = Scheduler(self.config, self.manager, policy, estimator, self.preemption, drafter)
         self.worker = CheckingWorker(num_blocks, block_size)
@@ -331,10 +331,12 @@ class Rig:
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
         assert self.manager.stats().num_swapped == 0
 
-    def reconfigure(self, config: SchedulerConfig, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> RelayoutPlan:
+    def reconfigure(
+        self, config: ResolvedSchedulerConfig, num_blocks: int, block_size: int, num_swap_blocks: int = 0
+    ) -> RelayoutPlan:
         """Between two steps: other budgets, another pool, another swap space."""
-        cache = CacheConfig(num_gpu_blocks_override=num_blocks, block_size=block_size, num_swap_blocks_override=num_swap_blocks)
-        before, after = EngineConfig(scheduler=self.config), EngineConfig(scheduler=config, cache=cache)
+        before = replace(resolved_config(), scheduler=self.config)
+        after = replace(resolved_config(num_blocks, block_size, num_swap_blocks), scheduler=config)
         plan, result = plan_relayout(self.scheduler, self.manager, before, after), RelayoutResult()
         self.scheduler.check_integrity()
         if plan.relayout is not None:

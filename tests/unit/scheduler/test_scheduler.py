@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
@@ -273,10 +273,8 @@ def test_a_sequence_that_fits_no_pool_ends_with_an_error_and_the_engine_goes_on(
 
 def test_max_model_len_beyond_the_pool_is_refused_at_construction() -> None:
     with pytest.raises(ConfigError, match="max_model_len is 65 tokens, but the KV cache holds 64") as caught:
-        Scheduler(SchedulerConfig(max_model_len=65), KVCacheManager(8, 8), FirstComeFirstServed())
+        Scheduler(ResolvedSchedulerConfig(max_model_len=65), KVCacheManager(8, 8), FirstComeFirstServed())
     assert caught.value.param == "max_model_len"
-    with pytest.raises(ConfigError, match="resolved"):
-        Scheduler(SchedulerConfig(), KVCacheManager(8, 8), FirstComeFirstServed())
 
 
 def test_a_sequence_that_could_never_run_is_refused() -> None:

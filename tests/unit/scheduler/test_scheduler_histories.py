@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from tests.unit.scheduler.checking_worker import DRAFTERS, EOS, GuessingDrafter, Rig, make_sequence, next_token
+from tests.unit.scheduler.mechanisms import DEEP_MECHANISMS, MECHANISMS, SWAP_MECHANISMS
 
 from octavo.config.cache import blocks_for
 from octavo.sampling_params import SamplingParams
@@ -26,35 +27,8 @@ from octavo.sequence import FinishReason, Sequence, SequenceState
 from octavo.step import StepPlan
 
 BLOCK_SIZE = 4
-MECHANISMS = (
-    "preemptions",
-    "copies",
-    "chunks",
-    "failures",
-    "aborts in flight",
-    "cache hits",
-    "forks",
-    "finished after preemption",
-    "policy swaps with a queue",
-    "timeouts",
-    "relayouts with company",
-    "relayouts that preempt",
-    "queue timeouts",
-    "drafts accepted",
-    "drafts rejected",
-    "forced tokens",
-)
 POLICIES = ("fcfs", "sjf", "priority", "fair")
 WEIGHTS = {"a": 2.0}
-DEEP_MECHANISMS = (
-    "several in flight",
-    "run ahead",
-    "aborts behind others",
-    "timeouts in flight",
-    "failures of several",
-    "nothing to plan",
-)
-SWAP_MECHANISMS = ("moves out", "moves in", "swapped without loss", "lost moves", "kept blocks taken back", "copies", "forks")
 
 
 def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:

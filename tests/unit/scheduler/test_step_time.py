@@ -76,7 +76,7 @@ def test_no_history_makes_a_prediction_negative_or_infinite(history: list[tuple[
     model = StepTimeModel()
     for prefill, decodes, attended, seconds in history:
         model.observe(StepShape(prefill, decodes, attended), seconds)
-    assert all(0.0 <= value < 1e6 for value in model.coefficients)
+    assert all(0.0 <= value < 1e6 for value in model.costs)
     assert 0.0 <= model.predict(StepShape(512, 64, 1e6)) < 1e12
 
 
@@ -91,6 +91,6 @@ def test_the_prefill_that_fits_is_the_most_that_fits(seconds: float, context: in
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
 def test_times_that_are_none_teach_nothing(seconds: float) -> None:
     model = fitted(50)
-    before = model.coefficients
+    before = model.costs
     model.observe(StepShape(1, 1, 1.0), seconds)
-    assert model.coefficients == before and model.prefill_tokens_within(-1.0, 0) == 0
+    assert model.costs == before and model.prefill_tokens_within(-1.0, 0) == 0

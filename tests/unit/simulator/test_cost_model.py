@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from traces import COST
+from tests.unit.simulator.traces import COST
 
 from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import StepLoad, fit, load_of, nonnegative_least_squares, pairs_of, steps_before

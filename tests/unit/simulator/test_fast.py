@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from traces import COST, engine, random_trace
+from tests.unit.simulator.traces import COST, engine, random_trace
 
 from octavo.errors import ConfigError
 from octavo.simulator.fleet import FleetSpec, simulate

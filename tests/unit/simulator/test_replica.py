@@ -7,7 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from traces import COST, engine, random_trace
+from tests.unit.simulator.traces import COST, engine, random_trace
 
 from octavo.simulator.recorder import Recorder
 from octavo.simulator.replica import EngineSpec, Replica, prompt_of

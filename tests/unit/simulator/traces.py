@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.simulator.cost_model import CostModel
 from octavo.simulator.replica import EngineSpec
 from octavo.simulator.trace import Shared, Trace, make_trace
@@ -30,7 +30,7 @@ def engine(
     enable_prefix_caching: bool = True,
     admission: str = "eager",
 ) -> EngineSpec:
-    scheduler = SchedulerConfig(
+    scheduler = ResolvedSchedulerConfig(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         chunked_prefill_size=chunked_prefill_size,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.simulator.cost_model import CostModel
 from octavo.simulator.fleet import FleetSpec
 from octavo.simulator.replica import EngineSpec
@@ -29,7 +29,7 @@ def load(count: int = 150, rate: float = 8.0) -> Trace:
 
 
 def fleet(**changes: int) -> FleetSpec:
-    scheduler = replace(SchedulerConfig(max_model_len=1024), **changes)  # type: ignore[arg-type]
+    scheduler = replace(ResolvedSchedulerConfig(max_model_len=1024), **changes)  # type: ignore[arg-type]
     return FleetSpec(engine=EngineSpec(scheduler=scheduler, num_blocks=400, block_size=16))
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tiny_models import prompt
+from tests.worker_driver import Driver, Outcome, Request, make_worker, run_step, tiny_checkpoint
 
 from octavo.loader.checkpoint import Checkpoint
 from octavo.ops.interface import F32, SampleResult, SampleRows, StepInputs
@@ -14,8 +16,6 @@ from octavo.sampling_params import SamplingParams
 from octavo.step import SampledTokens, ScheduledSequence, ShareKind, StepPlan
 from octavo.worker.model_runner import accept, row_id
 from octavo.worker.worker import Worker
-from tiny_models import prompt
-from worker_driver import Driver, Request, make_worker, run_step, tiny_checkpoint
 
 NUM_TOKENS = 12
 
@@ -231,7 +231,7 @@ def test_sliding_layers_give_the_same_bytes_in_chunks(name: str, tmp_path: Path)
     assert outcomes[0] == outcomes[1]
 
 
-def without_drafts(checkpoint: Checkpoint, device: str = "reference") -> list[tuple[object, ...]]:
+def without_drafts(checkpoint: Checkpoint, device: str = "reference") -> list[Outcome]:
     """What requests of every kind give without drafts."""
     return Driver(make_worker(checkpoint, device), drafted_requests()).run(12)
 
@@ -249,11 +249,11 @@ def drafted_requests() -> list[Request]:
 @pytest.mark.parametrize("kind", ["right", "wrong", "random", "beyond the answer"])
 def test_drafts_do_not_change_a_byte(checkpoint: Checkpoint, kind: str, device: str) -> None:
     expected = without_drafts(checkpoint, device=device)
-    answers = {tuple(request.prompt): outcome[0] for request, outcome in zip(drafted_requests(), expected, strict=True)}
+    answers = {tuple(request.prompt): tokens for request, (tokens, _, _) in zip(drafted_requests(), expected, strict=True)}
 
     def guess(request: Request) -> list[int]:
         answer, done = answers[tuple(request.prompt)], len(request.tokens)
-        right = list(answer[done : done + 4])  # type: ignore[index]
+        right = answer[done : done + 4]
         wrong = [(token + 1) % 60 for token in right]
         mixed = [right[i] if (done + i) % 3 else wrong[i] for i in range(len(right))]
         return {"right": right, "wrong": wrong, "random": mixed, "beyond the answer": [*right, 1, 2, 3]}[kind]

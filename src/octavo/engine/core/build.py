@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +9,13 @@ from pathlib import Path
 
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import Resolved
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.core.retry import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
-from octavo.loader.checkpoint import Checkpoint, open_checkpoint
-from octavo.loader.dummy import DummyTensors
-from octavo.loader.parameters import parameter_shapes
+from octavo.loader.checkpoint import open_checkpoint
+from octavo.loader.identity import FileIdentity
+from octavo.models.registry import declare
 from octavo.ops.interface import Program
 from octavo.scheduler.drafter import Drafter
 from octavo.scheduler.estimator import Estimator
@@ -30,6 +30,7 @@ from octavo.worker.worker import Worker
 class BuiltCore:
     """A core, the resolved configuration it runs with, the identity of its weights, and the lines to print at start.
 
+    files     the files of the model, as they were opened
     program   tells what the worker runs now, for profiling; None with a worker that has no program
     """
 
@@ -37,6 +38,7 @@ class BuiltCore:
     resolved: Resolved
     weights_version: bytes
     description: list[str]
+    files: tuple[FileIdentity, ...] = ()
     program: Callable[[], Program[object]] | None = None
 
 
@@ -52,8 +54,9 @@ def build_core(
 
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
-    checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
-    loaded, resolved = load_and_resolve(config, checkpoint, _weight_bytes(checkpoint))
+    # The face in front of the core has read the same configuration and logged what is odd about it.
+    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
+    loaded, resolved = load_and_resolve(config, checkpoint, checkpoint.weight_bytes)
     worker = Worker(resolved.config, loaded, overlap=depth > 1)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(
@@ -66,11 +69,11 @@ def build_core(
         drafter=drafter,
     )
     description = resolved.describe(worker.backend.describe())
-    return BuiltCore(core, resolved, checkpoint.weights_version, description, lambda: worker.program)
+    return BuiltCore(core, resolved, checkpoint.weights_version, description, checkpoint.files, lambda: worker.program)
 
 
 def assemble_core(
-    config: EngineConfig,
+    config: ResolvedConfig,
     worker: StepWorker,
     weights_version: bytes,
     swap_block_s: float | None = None,
@@ -79,7 +82,7 @@ def assemble_core(
     depth: int = 1,
     drafter: Drafter | None = None,
 ) -> EngineCore:
-    """Scheduler and KV cache around a worker; `config` is resolved. swap_block_s: see Preemption.measured_block_s."""
+    """Scheduler and KV cache around a worker. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
     kv_cache = KVCacheManager(
         cache.num_blocks,
@@ -88,15 +91,8 @@ def assemble_core(
         weights_version.hex(),
         cache.num_swap_blocks,
     )
-    estimator, preemption = Estimator(), Preemption(measured_block_s=swap_block_s)
+    estimator = Estimator()
+    preemption = Preemption(estimator.step_time, measured_block_s=swap_block_s)
     policy = policy_for(config.scheduler, estimator)
     scheduler = Scheduler(config.scheduler, kv_cache, policy, estimator, preemption, drafter)
     return EngineCore(config, scheduler, kv_cache, worker, clock, depth=depth)
-
-
-def _weight_bytes(checkpoint: Checkpoint) -> int:
-    """Bytes of the weights as stored; what the worker repacks is close to it."""
-    if isinstance(checkpoint.tensors, DummyTensors):
-        # Looking at a dummy tensor would generate it.
-        return 4 * sum(math.prod(shape) for shape in parameter_shapes(checkpoint.config).values())
-    return sum(tensor.data.nbytes for tensor in checkpoint.tensors.values())

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.config.changes import Changes
-from octavo.config.engine import EngineConfig
 from octavo.config.machine import read_machine
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.reconfigure import describe_change, reconfigure
 from octavo.engine.core.retry import Worker, describe, run_one_by_one
 from octavo.engine.core.stats import core_stats
@@ -58,7 +58,7 @@ class EngineCore:
 
     def __init__(
         self,
-        config: EngineConfig,
+        config: ResolvedConfig,
         scheduler: Scheduler,
         kv_cache: KVCacheManager,
         worker: Worker,
@@ -94,7 +94,7 @@ class EngineCore:
         self._busy_s = 0.0
         self._num_reconfigurations = 0
         self._num_tunings = 0
-        self._tuning = Tuning(config, clock()) if config.scheduler.auto_tune else None
+        self._tuning = Tuning(config, scheduler.estimator.step_time, clock()) if config.scheduler.auto_tune else None
         self._num_failed_steps = 0
         self._stats_due_s = self._settled_s = -math.inf
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.config.changes import Changes, apply_changes, settings_in_force
-from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.retry import Worker
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import ConfigError
@@ -21,8 +21,8 @@ from octavo.step import RelayoutResult
 class Reconfiguration:
     """What came of it: the configuration and the KV cache from now on, and what was done for them."""
 
-    before: EngineConfig
-    config: EngineConfig
+    before: ResolvedConfig
+    config: ResolvedConfig
     plan: RelayoutPlan
 
     @property
@@ -43,7 +43,7 @@ class Reconfiguration:
 
 
 def reconfigure(
-    config: EngineConfig,
+    config: ResolvedConfig,
     changes: Changes,
     scheduler: Scheduler,
     kv_cache: KVCacheManager,

@@ -13,15 +13,16 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
-from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.calls import CoreCalls
+from octavo.config.resolved import ResolvedConfig
+from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
-from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt
+from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
 from octavo.engine.frontend.stream import RequestStream
@@ -29,7 +30,6 @@ from octavo.engine.frontend.supervisor import Patience, Supervisor
 from octavo.engine.wire.messages import (
     AbortChoices,
     AddRequest,
-    Answer,
     CoreReady,
     MemoryRead,
     ReadMemory,
@@ -49,6 +49,8 @@ from octavo.text.tokenizer import Tokenizer
 
 LONG_TEXT = 4096
 """Characters from which a prompt is tokenised in a thread: about a millisecond of work, during which streams would stall."""
+
+LOG_STATS_INTERVAL_S = 10.0
 
 _logger = get_logger(__name__)
 
@@ -71,7 +73,7 @@ class EngineStats:
 class AsyncLLMEngine:
     """Made by `start`. Belongs to one event loop; every method must be called on it.
 
-    resolved_config       the EngineConfig the core runs with, without any "auto" left in its budgets
+    resolved_config       the configuration the core runs with
     model_config, tokenizer, chat_template, generation_defaults   what the model's files say
     metrics               a Prometheus registry of this engine alone
     weights_version       hex digest; changes whenever the model's files change
@@ -80,21 +82,24 @@ class AsyncLLMEngine:
 
     def __init__(self, model: ServedModel, supervisor: Supervisor, ready: CoreReady, ledger: Ledger) -> None:
         max_model_len = ready.config.scheduler.max_model_len
-        assert max_model_len is not None
-        self.resolved_config: EngineConfig = ready.config
+        self.resolved_config: ResolvedConfig = ready.config
         self.max_model_len: int = max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
         self.chat_template: ChatTemplate = model.chat_template
-        self.generation_defaults: dict[str, float | int] = model.generation_defaults
+        self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.weights_version = ready.weights_version.hex()
-        self.description = ready.description
+        self.description = [*ready.description, model.sampling.describe()]
         self.ledger = ledger
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor
         self._outputs = OutputProcessor(model.tokenizer, ledger)
         self._input = InputProcessor(
-            model.tokenizer, model.config, max_model_len, scheduler_policy=ready.config.scheduler.scheduler_policy
+            model.tokenizer,
+            model.config,
+            max_model_len,
+            scheduler_policy=ready.config.scheduler.scheduler_policy,
+            random_seed=seeds(ready.config.loading.seed),
         )
         self._streams: dict[str, RequestStream] = {}
         self._closed: str | None = None
@@ -102,8 +107,7 @@ class AsyncLLMEngine:
         self._empty = asyncio.Event()
         self._empty.set()
         self._log_task: asyncio.Task[None] | None = None
-        self._calls = CoreCalls(supervisor.send)
-        supervisor.watch(ready.config, self._on_step, self._on_lost, self._on_answer)
+        supervisor.watch(ready.config, self._on_step, self._on_lost, self._on_reconfigured)
 
     @classmethod
     async def start(
@@ -126,6 +130,7 @@ class AsyncLLMEngine:
         core = asyncio.create_task(supervisor.start(config))
         try:
             model = await asyncio.to_thread(load_served_model, config)
+            model.chat_template.warm()
             ready = await core
         except BaseException:  # also when cancelled: no process may be left behind
             core.cancel()
@@ -133,7 +138,7 @@ class AsyncLLMEngine:
             await supervisor.stop()
             raise
         engine = cls(model, supervisor, ready, Ledger([RequestLog()] if log_requests else []))
-        for line in ready.description:
+        for line in engine.description:
             _logger.info("%s", line)
         if log_stats_interval_s is not None:
             engine._log_task = asyncio.create_task(engine._log_stats(log_stats_interval_s))
@@ -141,7 +146,13 @@ class AsyncLLMEngine:
 
     @classmethod
     async def from_engine_args(cls, args: EngineArgs) -> AsyncLLMEngine:
-        return await cls.start(args.create_engine_config())
+        """`start` with vLLM's arguments; unlike there it must be awaited: the core starts meanwhile."""
+        logs = args if isinstance(args, AsyncEngineArgs) else AsyncEngineArgs(disable_log_stats=True)
+        return await cls.start(
+            args.create_engine_config(),
+            log_stats_interval_s=None if logs.disable_log_stats else LOG_STATS_INTERVAL_S,
+            log_requests=not logs.disable_log_requests,
+        )
 
     async def generate(
         self,
@@ -240,13 +251,13 @@ class AsyncLLMEngine:
         No request ends and no byte of an answer changes. Raises ConfigError naming the setting that cannot be.
         """
         changes = Changes.of(settings)
-        answer = await self._calls.ask(lambda call_id: Reconfigure(call_id, changes))
+        answer = await self._supervisor.ask(lambda call_id: Reconfigure(call_id, changes))
         assert isinstance(answer, Reconfigured)
         return answer.report
 
     async def memory_stats(self) -> MemoryReport:
         """The KV cache in full, as it is between two steps."""
-        answer = await self._calls.ask(ReadMemory)
+        answer = await self._supervisor.ask(ReadMemory)
         assert isinstance(answer, MemoryRead)
         return answer.report
 
@@ -266,6 +277,7 @@ class AsyncLLMEngine:
     async def shutdown(self) -> None:
         """Stop the core process; requests that still run end with an EngineDeadError. Safe to call twice."""
         self._closed = "the engine is shut down"
+        await asyncio.to_thread(self.chat_template.close)
         if self._log_task is not None:
             self._log_task.cancel()
         await self._supervisor.stop()
@@ -275,7 +287,7 @@ class AsyncLLMEngine:
         """Raise EngineDeadError or OverloadedError when a new request cannot be taken now."""
         if self._closed is not None:
             raise EngineDeadError(self._closed)
-        self._supervisor.check(heartbeat=False)
+        self._supervisor.check()
         check_queue(self.ledger, self.resolved_config.scheduler, tenant, num_prompt_tokens, now_s)
 
     def _abort(self, request_ids: list[str]) -> list[RequestOutput]:
@@ -319,12 +331,10 @@ class AsyncLLMEngine:
             if stream is not None:
                 self._deliver(stream, output)
 
-    def _on_answer(self, answer: Answer) -> None:
-        if isinstance(answer, Reconfigured):
-            # A restarted core gets what was in force when the last one was lost.
-            self.resolved_config = self._supervisor.config = answer.report.config
-            self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
-        self._calls.answered(answer)
+    def _on_reconfigured(self, answer: Reconfigured) -> None:
+        # A restarted core gets what was in force when the last one was lost.
+        self.resolved_config = self._supervisor.config = answer.report.config
+        self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
 
     def _on_lost(self, cause: str) -> None:
         self.ledger.core_lost()
@@ -332,7 +342,6 @@ class AsyncLLMEngine:
 
     def _end_all(self, cause: str) -> None:
         """The core is gone, and with it every request: each stream ends with an error, exactly once."""
-        self._calls.fail_all(cause)
         self._outputs.fail_all(f"the engine core {cause}", time.monotonic())
         for stream in list(self._streams.values()):
             stream.fail(EngineDeadError(f"the engine core {cause} while the request ran; send it again"))

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.engine.frontend.bad_words import bad_words_ids
+from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int] | Mapping[str, Any]
-"""Text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
+
+def seeds(seed: int | None) -> Callable[[], int]:
+    """Where the seeds of requests come from that bring none, 63 bits each: a sequence that `seed` fixes, or anywhere."""
+    return partial(secrets.randbits if seed is None else random.Random(seed).getrandbits, 63)
+
+
+ANY_SEEDS = seeds(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class InputProcessor:
         max_model_len: int,
         *,
         scheduler_policy: str = "fcfs",
-        random_seed: Callable[[], int] = lambda: secrets.randbits(63),
+        random_seed: Callable[[], int] = ANY_SEEDS,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
@@ -60,15 +67,13 @@ class InputProcessor:
         arrival_s: float,
     ) -> Prepared:
         """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds."""
+        parts = read_prompt(prompt)
+        if parts.cache_salt is not None:
+            options = replace(options, cache_salt=parts.cache_salt)
         self._check_envelope(request_id, options)
         sampling = self._checked_sampling(sampling)
-        text, token_ids = self._token_ids(prompt)
+        token_ids = self._token_ids(parts)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
-        if sampling.min_tokens > max_tokens:
-            raise InvalidRequestError(
-                f"min_tokens is {sampling.min_tokens}, but at most {max_tokens} fit after {len(token_ids)} prompt tokens",
-                param="min_tokens",
-            )
         stop_token_ids = [] if sampling.ignore_eos else self._eos_token_ids
         request = Request(
             request_id=request_id,
@@ -83,7 +88,7 @@ class InputProcessor:
             tenant=options.tenant,
             deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
         )
-        return Prepared(request, text)
+        return Prepared(request, parts.text)
 
     def _check_envelope(self, request_id: str, options: RequestOptions) -> None:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
@@ -109,29 +114,16 @@ class InputProcessor:
         checked.bad_words_ids = bad_words_ids(checked.bad_words, self._tokenizer)
         return checked
 
-    def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
-        """(text, token ids) of a prompt in any accepted form."""
-        content: object = prompt
-        if isinstance(prompt, Mapping):
-            content = prompt.get("prompt_token_ids", prompt.get("prompt"))
-        if isinstance(content, str):
-            self._tokenizer.require_fits(content, self._max_model_len, "prompt")
-            token_ids = self._tokenizer.encode(content)
+    def _token_ids(self, prompt: PromptParts) -> list[int]:
+        token_ids = prompt.token_ids
+        if token_ids is None:
+            assert prompt.text is not None
+            self._tokenizer.require_fits(prompt.text, self._max_model_len, "prompt")
+            token_ids = self._tokenizer.encode(prompt.text)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
-            self._check_vocabulary(token_ids)
-            return content, token_ids
-        if isinstance(content, (bytes, Mapping)) or not isinstance(content, Sequence):
-            raise InvalidRequestError(
-                f"a prompt must be text or a list of token ids, not {type(content).__name__}", param="prompt"
-            )
-        token_ids = list(content)
-        if not token_ids:
-            raise InvalidRequestError("the prompt is empty; give at least one token id", param="prompt")
-        if not set(map(type, token_ids)) <= {int}:
-            raise InvalidRequestError("a prompt of token ids must hold integers only", param="prompt")
         self._check_vocabulary(token_ids)
-        return None, token_ids
+        return token_ids
 
     def _check_vocabulary(self, token_ids: list[int]) -> None:
         """Ids that were given, and those of a text: a tokenizer may know added tokens that the model has no row for."""
@@ -144,20 +136,8 @@ class InputProcessor:
             )
 
     def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
-        """The completion's limit: as asked, or all that is left of the context. Refuses what cannot fit."""
-        limit = self._max_model_len
-        if num_prompt >= limit:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt} tokens; with at least one completion token it must fit the context of {limit} "
-                f"tokens; shorten the prompt to {limit - 1} tokens or less, or serve with a larger --max-model-len",
-                param="prompt",
-            )
-        if asked is None:
-            return limit - num_prompt
-        if num_prompt + asked > limit:
-            raise ContextLengthError(
-                f"the prompt's {num_prompt} tokens and max_tokens {asked} make {num_prompt + asked}, more than the context of "
-                f"{limit} tokens; lower max_tokens to {limit - num_prompt} or shorten the prompt",
-                param="max_tokens",
-            )
-        return asked
+        """The completion's limit: as asked, but no more than the context leaves. Refuses a prompt that leaves nothing."""
+        room = self._max_model_len - num_prompt
+        if room < 1:
+            raise ContextLengthError.of(f"the prompt has {num_prompt} tokens", self._max_model_len, "prompt")
+        return room if asked is None else min(asked, room)

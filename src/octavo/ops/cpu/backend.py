@@ -46,7 +46,7 @@ class CpuBackend:
 
     num_threads   compute threads, the calling one included
     isa           "auto" or one of `usable_isas`
-    Raises: ConfigError naming isa when this CPU lacks the variant.
+    Raises: ConfigError naming isa when this CPU lacks the variant, or num_threads when the system gives fewer.
     """
 
     def __init__(
@@ -56,7 +56,13 @@ class CpuBackend:
         if isa != "auto" and isa not in usable:
             raise ConfigError(f"isa {isa} cannot run on this CPU; usable here: {', '.join(usable)}", param="isa")
         self._isa = usable[0] if isa == "auto" else isa
-        self._pool = _native.ThreadPool(num_threads)
+        try:
+            self._pool = _native.ThreadPool(num_threads)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"--num-threads {num_threads}: {error}; give fewer, or raise the limits (ulimit -u, ulimit -v, pids.max)",
+                param="num_threads",
+            ) from None
         self._parameters = CpuParameters(Packer(self._pool, dtype, quantization, group_size))
         self._ropes = RopeTables(_native.make_rope_table)
         self._sampler = _native.Sampler.create(self._pool, self._isa)
@@ -105,11 +111,15 @@ class CpuBackend:
         eager: bool,
     ) -> TapeProgram | EagerProgram:
         assert self._cache is not None, "the KV cache must be allocated before a model is compiled"
-        program = _native.Program.create(self._pool, self._isa, self._cache, max_tokens, max_logits, eager)
-        ops = CpuOps(program, self._ropes, max_position)
         if eager:
-            return EagerProgram(program, ops, model, self._cache, max_position)
-        return TapeProgram(program, model.forward(ops), self._cache, max_position)
+            immediate = _native.Immediate.create(self._pool, self._isa, self._cache, max_tokens, max_logits)
+            return EagerProgram(
+                immediate, CpuOps(immediate.recorder, self._ropes, max_position), model, self._cache, max_position
+            )
+        recorder = _native.Recorder.create(self._cache)
+        recording = recorder.seal(model.forward(CpuOps(recorder, self._ropes, max_position)))
+        executor = _native.Executor.create(self._pool, self._isa, self._cache, recording, max_tokens, max_logits)
+        return TapeProgram(executor, self._cache, max_position)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
@@ -178,23 +188,20 @@ def _step_arrays(cache: _native.KvCache, max_position: int, inputs: StepInputs) 
 class TapeProgram:
     """A recorded forward pass; a step is one native call with the GIL released."""
 
-    def __init__(self, program: _native.Program, output: _native.View, cache: _native.KvCache, max_position: int) -> None:
-        self._program = program
-        self._output = output
+    def __init__(self, executor: _native.Executor, cache: _native.KvCache, max_position: int) -> None:
+        self._executor = executor
         self._cache = cache
         self._max_position = max_position
-        program.seal(output)
 
     def run(self, inputs: StepInputs) -> F32:
-        step = _step_arrays(self._cache, self._max_position, inputs)
-        self._program.run(step)
-        return self._program.read(self._output, len(inputs.logit_rows))
+        self._executor.run(_step_arrays(self._cache, self._max_position, inputs))
+        return self._executor.read(len(inputs.logit_rows))
 
     def start_profile(self) -> None:
-        self._program.set_profiling(True)
+        self._executor.set_profiling(True)
 
     def profile(self) -> list[PhaseCost]:
-        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._program.profile()]
+        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._executor.profile()]
 
 
 class EagerProgram:
@@ -202,23 +209,21 @@ class EagerProgram:
 
     def __init__(
         self,
-        program: _native.Program,
+        immediate: _native.Immediate,
         ops: CpuOps,
         model: Model[_native.Linear, _native.Vector],
         cache: _native.KvCache,
         max_position: int,
     ) -> None:
-        self._program = program
+        self._immediate = immediate
         self._ops = ops
         self._model = model
         self._cache = cache
         self._max_position = max_position
 
     def run(self, inputs: StepInputs) -> F32:
-        step = _step_arrays(self._cache, self._max_position, inputs)
-        self._program.begin(step)
-        output = self._model.forward(self._ops)
-        return self._program.read(output, len(inputs.logit_rows))
+        self._immediate.begin(_step_arrays(self._cache, self._max_position, inputs))
+        return self._immediate.read(self._model.forward(self._ops), len(inputs.logit_rows))
 
     def start_profile(self) -> None:
         raise ConfigError("only the tape counts its costs; leave out enforce_eager to profile", param="profile")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from octavo import _native
-from octavo.loader.stored import StoredTensor, check_finite
+from octavo.loader.parameter import Axis, Role
+from octavo.loader.stored import StoredTensor
 from octavo.ops.cpu.packing import Packer
 
 
@@ -21,11 +22,17 @@ class CpuParameters:
         self._packer = packer
         self.weight_bytes = 0
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
-        weight = self._packer.pack(parts, biases)
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> _native.Linear:
+        weight = self._packer.pack(parts, biases, role, cut)
         self.weight_bytes += weight.bytes
         return weight
 
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> _native.Vector:
-        check_finite(tensor)
+        tensor.check_finite()
         return _native.make_vector(np.ascontiguousarray(tensor.to_float32() + np.float32(offset)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from octavo.config.model import RopeConfig
 from octavo.errors import ConfigError
+from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 from octavo.ops.interface import F32, AttentionSpec, StepInputs
 from octavo.ops.reference import activation, linear, norm
@@ -15,6 +16,7 @@ from octavo.ops.reference import rope as rotation
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.linear import DenseWeight
 from octavo.ops.rope_table import RopeTables
+from octavo.ops.weight_storage import weight_storage
 
 
 class ReferenceOps:
@@ -33,8 +35,15 @@ class ReferenceOps:
         self.max_position = 0
         """Of the program that runs."""
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> DenseWeight:
-        return linear.load_linear(parts, biases, dtype=self.dtype, quantization=self.quantization, group_size=self.group_size)
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> DenseWeight:
+        storages = [weight_storage(part, role, cut, self.dtype, self.quantization, self.group_size) for part in parts]
+        return linear.load_linear(parts, biases, storages)
 
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> F32:
         return linear.load_vector(tensor, offset)

@@ -1,7 +1,8 @@
 """Choosing tokens: the definition that every backend's sampler follows.
 
 One row, in this order (logits are float32, sums of probabilities float64):
- 1. logprobs      log-softmax of the raw logits; rank = 1 + number of tokens before the token in *falling order*, which is
+ 0. mask          tokens whose bit is not set in the row's mask become -inf, before anything looks at them.
+ 1. logprobs      log-softmax of these raw logits; rank = 1 + number of tokens before the token in *falling order*, which is
                   larger logit first, lower id first among equals.
  2. bias          logits[bias_ids] += bias_values, entry by entry (-inf masks a token).
  3. penalties     for every distinct id of the history: a positive logit is divided by `repetition`, any other multiplied by it
@@ -41,7 +42,7 @@ def sample(logits: F32, rows: SampleRows) -> SampleResult:
     noise = uniform(rows.seed, rows.choice, rows.position)
     result = _empty_result(num_rows, int(rows.top_logprobs.max(initial=0)))
     for index in range(num_rows):
-        raw = logits[rows.logit_row[index]]
+        raw = _masked(logits[rows.logit_row[index]], rows, index)
         token = _choose(_penalised(raw, rows, index), rows, index, float(noise[index]))
         result.token_ids[index] = token
         result.is_finite[index] = np.isfinite(raw[token])
@@ -87,6 +88,17 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words])
         )
         k0, k1 = (k0 + _KEY_STEPS[0]) & _WORD, (k1 + _KEY_STEPS[1]) & _WORD
     return c0, c1, c2, c3
+
+
+def _masked(raw: F32, rows: SampleRows, index: int) -> F32:
+    """Step 0 on raw [vocab]."""
+    mask = rows.mask_row[index]
+    if mask < 0:
+        return raw
+    bits = np.unpackbits(rows.masks[mask].astype("<i4").view(np.uint8), bitorder="little")[: raw.size]
+    masked = np.full_like(raw, -np.inf)
+    masked[: bits.size][bits == 1] = raw[: bits.size][bits == 1]
+    return masked
 
 
 def _penalised(raw: F32, rows: SampleRows, index: int) -> F32:

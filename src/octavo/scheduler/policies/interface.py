@@ -46,11 +46,13 @@ class Policy(Protocol):
     `scheduler.order` lays the starvation bound over every policy.
     """
 
-    lanes: Lanes
     reads_estimate: bool
     """Whether sequence.expected_s must be set before its key is asked for."""
     preempts: bool
     """Whether a running sequence is preempted when one with a smaller key finds no room."""
+
+    @property
+    def lanes(self) -> Lanes: ...
 
     def key(self, sequence: Sequence) -> tuple[float, ...]:
         """Where it stands within its lane. Asked for once while a sequence waits; of a running one it may change."""

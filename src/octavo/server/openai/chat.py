@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.engine.frontend.outputs import CompletionOutput
-from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, parse_body
+from octavo.server.openai.body import UNSUPPORTED_FIELDS, Count, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
-from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, request_options, sampling_values
+from octavo.server.openai.sampling_fields import SamplingFields, check_common, request_options, sampling_values
 from octavo.server.openai.template_fields import TemplateFields, render
 from octavo.server.service.generation import EncodedPrompt, Generation, new_request_id
 from octavo.server.service.service import Service
@@ -28,18 +29,19 @@ _UNSUPPORTED = {
     **UNSUPPORTED_FIELDS,
     "response_format": ({"type": "text"},),
     "functions": ([],),
-    "function_call": ("none",),
+    "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
     "web_search_options": (),
     "reasoning_effort": (),
-    "verbosity": (),
+    "verbosity": ("medium",),
+    "include_reasoning": (True,),
     "documents": (),
     "chat_template": (),
-    "echo": (False,),
+    "echo": (),
     "mm_processor_kwargs": (),
-    "add_special_tokens": (False,),
+    "add_special_tokens": (),
 }
 
 
@@ -50,7 +52,7 @@ class ChatBody(SamplingFields, TemplateFields):
     max_completion_tokens: Count | None = None
     tool_choice: Any = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
 
 async def create_chat_completion(request: Request) -> Response:
@@ -68,19 +70,16 @@ async def _generation(body: ChatBody, service: Service, tenant: str) -> Generati
     service.check_model(body.model)
     check_common(body)
     _check_tool_choice(body)
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
-    max_tokens, param = _max_tokens(body)
+    max_tokens = _max_tokens(body)
     token_ids = await render(body, service, service.max_model_len)
-    try:
-        budget = service.output_budget(len(token_ids), max_tokens, param)
-    except ContextLengthError as error:
-        raise ContextLengthError(error.message, param="messages" if error.param == "prompt" else error.param) from None
+    service.require_room(len(token_ids), "messages")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return Generation(
         request_id=new_request_id("chatcmpl"),
         prompts=[EncodedPrompt(None, token_ids)],
-        params=[service.sampling_params({**sampling_values(body), "max_tokens": budget, "logprobs": logprobs})],
+        params=service.sampling_params({**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs}),
         options=request_options(body, tenant),
     )
 
@@ -99,8 +98,8 @@ def _check_tool_choice(body: ChatBody) -> None:
         raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
 
 
-def _max_tokens(body: ChatBody) -> tuple[int | None, str]:
-    """The limit and the name of the field that set it."""
+def _max_tokens(body: ChatBody) -> int | None:
+    """The limit; None: all that the context leaves."""
     new, old = body.max_completion_tokens, body.max_tokens
     if new is not None and old is not None and new != old:
         raise InvalidRequestError(
@@ -109,7 +108,7 @@ def _max_tokens(body: ChatBody) -> tuple[int | None, str]:
     value, param = (new, "max_completion_tokens") if new is not None else (old, "max_tokens")
     if value == 0:
         raise InvalidRequestError(f"{param} is 0; it must be at least 1", param=param)
-    return value, param
+    return value
 
 
 class _Job:
@@ -142,25 +141,20 @@ class _Job:
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """SSE events: per choice the role first, then its text, its finish reason last."""
-        options = self._body.stream_options
-        include_usage = options is not None and bool(options.include_usage)
-        writer = ChunkWriter(
-            {**self._head, "object": "chat.completion.chunk"},
-            include_usage=include_usage,
-            continuous_usage=options is not None and bool(options.continuous_usage_stats),
-        )
+        writer = ChunkWriter({**self._head, "object": "chat.completion.chunk"}, self._body.stream_options)
         usage, started = self._generation.usage, False
         async with aclosing(self._generation.run(self._engine)) as outputs:
             async for _, output in outputs:
                 if not started:
                     started = True
+                    nothing_yet = replace(usage, completion_tokens=0)
                     for index in range(self._generation.n):
-                        yield writer.chunk(_ROLE_CHOICE % index, usage)
+                        yield writer.chunk(_ROLE_CHOICE % index, nothing_yet)
                 for delta in output.outputs:
                     json = self._choice(delta)
                     if json is not None:
                         yield writer.chunk(json, usage)
-        if include_usage:
+        if writer.include_usage:
             yield writer.usage_chunk(usage)
         yield DONE
 

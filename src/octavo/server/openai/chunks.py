@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.server.openai.sampling_fields import StreamOptions
 from octavo.server.service.generation import Generation
 from octavo.server.service.service import Service
 from octavo.server.service.usage import Usage
@@ -38,12 +39,15 @@ def usage_json(usage: Usage) -> dict[str, Any]:
 class ChunkWriter:
     """Writes the chunks of one streamed answer.
 
-    include_usage: every chunk but the last has "usage": null, and `usage_chunk` makes the last.
+    include_usage: every chunk but the last has "usage": null (with continuous_usage_stats the usage so far), and `usage_chunk`
+    makes the last. Without it no chunk has any.
     """
 
-    def __init__(self, head: dict[str, Any], *, include_usage: bool, continuous_usage: bool) -> None:
+    def __init__(self, head: dict[str, Any], options: StreamOptions | None) -> None:
+        include_usage = options is not None and bool(options.include_usage)
         self._head = b"data: " + encode(head)[:-1] + b',"choices":['
-        self._continuous_usage = continuous_usage
+        self.include_usage = include_usage
+        self._continuous_usage = include_usage and options is not None and bool(options.continuous_usage_stats)
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
 
     def chunk(self, choice: bytes, usage: Usage) -> bytes:

@@ -15,11 +15,11 @@ from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, parse_body
+from octavo.server.openai.body import UNSUPPORTED_FIELDS, Count, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import CompletionLogprobs, prompt_logprobs_json
 from octavo.server.openai.prompts import read_prompts
-from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, request_options, sampling_values
+from octavo.server.openai.sampling_fields import SamplingFields, check_common, request_options, sampling_values
 from octavo.server.service.generation import EncodedPrompt, Generation, new_request_id
 from octavo.server.service.service import Service
 from octavo.server.sse import DONE, EventStream, JsonAnswer
@@ -28,7 +28,7 @@ from octavo.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
 
-_UNSUPPORTED = {**UNSUPPORTED_FIELDS, "best_of": (1,), "suffix": ("",), "response_format": ({"type": "text"},)}
+_UNSUPPORTED = {**UNSUPPORTED_FIELDS, "suffix": ("",), "response_format": ({"type": "text"},)}
 
 
 class CompletionBody(SamplingFields):
@@ -37,7 +37,8 @@ class CompletionBody(SamplingFields):
     prompt: Any
     max_tokens: Count | None = DEFAULT_MAX_TOKENS
     echo: bool | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    best_of: Int32 | None = None
     add_special_tokens: bool | None = None
 
 
@@ -55,6 +56,12 @@ async def _generation(body: CompletionBody, service: Service, tenant: str) -> Ge
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     service.check_model(body.model)
     check_common(body)
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise InvalidRequestError(
+            f"best_of is {body.best_of}; only n answers are made. Leave it out, and choose among n answers by their logprobs",
+            param="best_of",
+            code="unsupported_field",
+        )
     if body.max_tokens == 0 and not body.echo:
         raise InvalidRequestError(
             "max_tokens is 0; it must be at least 1, or set echo to get the prompt back", param="max_tokens"
@@ -66,12 +73,14 @@ async def _generation(body: CompletionBody, service: Service, tenant: str) -> Ge
         values["prompt_logprobs"] = body.logprobs
     if body.max_tokens == 0:
         values["min_tokens"] = 0
-    asked = None if body.max_tokens is None else max(body.max_tokens, 1)
-    budgets = [service.output_budget(len(prompt.token_ids), asked, "max_tokens") for prompt in prompts]
+    values["max_tokens"] = None if body.max_tokens is None else max(body.max_tokens, 1)
+    for prompt in prompts:
+        service.require_room(len(prompt.token_ids), "prompt")
+    params = service.sampling_params(values)
     return Generation(
         request_id=new_request_id("cmpl"),
         prompts=prompts,
-        params=[service.sampling_params({**values, "max_tokens": budget}) for budget in budgets],
+        params=params,
         options=request_options(body, tenant),
         counts_completion=body.max_tokens != 0,
     )
@@ -118,13 +127,7 @@ class _Job:
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """SSE events."""
-        options = self._body.stream_options
-        include_usage = options is not None and bool(options.include_usage)
-        writer = ChunkWriter(
-            self._head,
-            include_usage=include_usage,
-            continuous_usage=options is not None and bool(options.continuous_usage_stats),
-        )
+        writer = ChunkWriter(self._head, self._body.stream_options)
         n, usage = self._generation.n, self._generation.usage
         choices = [
             _StreamedChoice(self._body, self._engine.tokenizer, prompt_index * n + choice_index, prompt)
@@ -140,7 +143,7 @@ class _Job:
                     json = choices[prompt_index * n + delta.index].chunk(delta, prompt_logprobs.get(prompt_index))
                     if json is not None:
                         yield writer.chunk(json, usage)
-        if include_usage:
+        if writer.include_usage:
             yield writer.usage_chunk(usage)
         yield DONE
 

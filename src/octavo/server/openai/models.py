@@ -1,4 +1,4 @@
-"""/v1/models: the one model this server has."""
+"""/v1/models: the one model this server has, under each of its names."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from octavo.server.service.service import Service
 
 async def list_models(request: Request) -> Response:
     """GET /v1/models."""
-    return json_response(msgspec.json.encode({"object": "list", "data": [_card(service_of(request))]}))
+    service = service_of(request)
+    cards = [_card(name, service) for name in service.model_names]
+    return json_response(msgspec.json.encode({"object": "list", "data": cards}))
 
 
 async def get_model(request: Request) -> Response:
     """GET /v1/models/{id}; ids may hold slashes. 404 for any but the served one."""
     service = service_of(request)
-    service.check_model(request.path_params["model_id"])
-    return json_response(msgspec.json.encode(_card(service)))
+    name = request.path_params["model_id"]
+    service.check_model(name)
+    return json_response(msgspec.json.encode(_card(name, service)))
 
 
-def _card(service: Service) -> dict[str, Any]:
+def _card(name: str, service: Service) -> dict[str, Any]:
     return {
-        "id": service.model_name,
+        "id": name,
         "object": "model",
         "created": service.created,
         "owned_by": "octavo",

@@ -39,7 +39,7 @@ def _split(value: Any) -> Sequence[str | list[Any]]:
         if not value:
             raise InvalidRequestError("prompt is an empty list", param="prompt", code="empty_prompt")
         kinds = {type(item) for item in value}
-        if kinds == {int}:
+        if kinds <= {int, float}:
             return [value]
         if len(value) > MAX_PROMPTS and kinds <= {str, list}:
             raise InvalidRequestError(f"prompt has {len(value)} entries; at most {MAX_PROMPTS} are allowed", param="prompt")

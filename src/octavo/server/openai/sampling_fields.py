@@ -9,18 +9,16 @@ from pydantic import Field, field_validator
 from octavo.errors import InvalidRequestError
 from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.server.openai.body import INT32_MAX, Body
-
-Int32 = Annotated[int, Field(ge=-INT32_MAX - 1, le=INT32_MAX)]
-Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
+from octavo.server.openai.body import Body, Count, Int32, Int64
 
 
 class StreamOptions(Body):
-    """include_usage adds a last chunk with the usage; continuous_usage_stats puts the usage so far into every chunk."""
+    """include_usage adds a last chunk with the usage; continuous_usage_stats puts the usage so far into every other, too."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+    """Padding against listeners on the way, which OpenAI adds. Nothing is ever added here."""
 
 
 class SamplingFields(Body):
@@ -48,9 +46,12 @@ class SamplingFields(Body):
     ignore_eos: bool | None = None
     min_tokens: Count | None = None
     logit_bias: dict[int, float] | None = None
+    bad_words: list[str] | None = None
+    detokenize: bool | None = None
     skip_special_tokens: bool | None = None
+    spaces_between_special_tokens: bool | None = None
     prompt_logprobs: Int32 | None = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    cache_salt: Annotated[str, Field(max_length=256)] | None = None
     priority: Int32 | None = None
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None
     user: Annotated[str, Field(max_length=MAX_TENANT_LENGTH)] | None = None
@@ -67,11 +68,11 @@ class SamplingFields(Body):
         if not isinstance(value, dict):
             return value
         for key in value:
-            if not (key.isascii() and key.isdigit() and len(key) <= 10):
+            if not (key.isascii() and key.removesuffix(".0").isdigit() and len(key) <= 12):
                 raise InvalidRequestError(
                     f"logit_bias has the key {key[:32]!r}; keys are token ids", param="logit_bias", code="invalid_value"
                 )
-        return {int(key): bias for key, bias in value.items()}
+        return {int(key.removesuffix(".0")): bias for key, bias in value.items()}
 
 
 def sampling_values(fields: SamplingFields) -> dict[str, Any]:
@@ -89,7 +90,8 @@ def request_options(fields: SamplingFields, tenant: str) -> RequestOptions:
 
 def check_common(fields: SamplingFields) -> None:
     """Raise for combinations no endpoint honours."""
-    if fields.stream_options is not None and not fields.stream:
+    options = fields.stream_options
+    if options is not None and (options.include_usage or options.continuous_usage_stats) and not fields.stream:
         raise InvalidRequestError("stream_options needs stream: true", param="stream_options")
     if fields.stream and fields.prompt_logprobs is not None:
         raise InvalidRequestError("prompt_logprobs is not available with stream: true", param="prompt_logprobs")

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize: what the model sees of a text or a conversation, and back."""
+"""/tokenize, /detokenize, /tokenizer_info: what the model sees of a text or a conversation, and back."""
 
 from __future__ import annotations
 
@@ -88,3 +88,23 @@ async def detokenize(request: Request) -> Response:
     token_ids = service.check_ids(body.tokens, "tokens")
     text = await asyncio.to_thread(service.engine.tokenizer.decode, token_ids, skip_special_tokens=False)
     return json_response(msgspec.json.encode({"prompt": text}))
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """GET /tokenizer_info: the tokenizer's settings, by the names of tokenizer_config.json."""
+    service = service_of(request)
+    tokenizer = service.engine.tokenizer
+    added = {
+        str(token_id): {"content": content, "special": token_id in tokenizer.special_token_ids}
+        for token_id, content in tokenizer.added_tokens.items()
+    }
+    info = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "vocab_size": tokenizer.vocab_size,
+        "model_max_length": service.max_model_len,
+        "add_bos_token": tokenizer.adds_bos,
+        **tokenizer.spec.special_tokens,
+        "added_tokens_decoder": added,
+        "chat_template": tokenizer.spec.chat_templates.get("default"),
+    }
+    return json_response(msgspec.json.encode(info))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Protocol
 
-from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
@@ -30,7 +30,7 @@ class Engine(Protocol):
     @property
     def generation_defaults(self) -> Mapping[str, Any]: ...
     @property
-    def resolved_config(self) -> EngineConfig:
+    def resolved_config(self) -> ResolvedConfig:
         """The configuration in force; `reconfigure` replaces it."""
         ...
 

@@ -31,20 +31,19 @@ class EncodedPrompt:
 class Generation:
     """What the handlers hand to the engine, and what it costs.
 
-    params             params[i] belongs to prompts[i]; they differ in max_tokens only
     counts_completion  False for an echo of the prompt alone, where the engine's one token is not part of the answer
     """
 
     request_id: str
     prompts: list[EncodedPrompt]
-    params: list[SamplingParams]
+    params: SamplingParams
     options: RequestOptions
     counts_completion: bool = True
     usage: Usage = field(default_factory=Usage)
 
     @property
     def n(self) -> int:
-        return self.params[0].n
+        return self.params.n
 
     async def run(
         self, engine: Engine, output_kind: RequestOutputKind = RequestOutputKind.DELTA
@@ -77,9 +76,7 @@ class Generation:
 
     def _start(self, engine: Engine, index: int, output_kind: RequestOutputKind) -> AsyncGenerator[RequestOutput, None]:
         request_id = self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{index}"
-        return engine.generate(
-            self.prompts[index].token_ids, self.params[index], request_id, self.options, output_kind=output_kind
-        )
+        return engine.generate(self.prompts[index].token_ids, self.params, request_id, self.options, output_kind=output_kind)
 
     def _count(self, output: RequestOutput, index: int, cached: list[int]) -> None:
         """Count a delivery of prompt `index` into usage. Raises what `run` does for one that the engine ended."""

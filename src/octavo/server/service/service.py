@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
@@ -13,6 +15,7 @@ from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
 from octavo.server.service.engine_face import Engine
 from octavo.text.chat_encoding import encode_chat
+from octavo.text.template_process import MAX_PROCESSES
 
 DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """As in vLLM: absent means the model's generation_config.json, and where that is silent, SamplingParams' default."""
@@ -22,16 +25,21 @@ DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalt
 class Service:
     """The engine and the names the API answers with.
 
-    model_name          the id in model lists and the `model` field of answers
+    model_names         the names it goes by; the first stands in the `model` field of answers
     key_names_tenant    whose a request is says its API key, not its `user` field
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
     """
 
     engine: Engine
-    model_name: str
+    model_names: tuple[str, ...]
     key_names_tenant: bool
     system_fingerprint: str
     created: int = field(default_factory=lambda: int(time.time()))
+    _chat_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_PROCESSES, "octavo-chat"))
+
+    @property
+    def model_name(self) -> str:
+        return self.model_names[0]
 
     @property
     def vocab_size(self) -> int:
@@ -49,10 +57,10 @@ class Service:
         return any("developer" in source for source in self.engine.tokenizer.spec.chat_templates.values())
 
     def check_model(self, name: str | None) -> None:
-        """Raise NotFoundError unless name is the served model's; None means it."""
-        if name is not None and name != self.model_name:
+        """Raise NotFoundError unless name is one of the served model's; None and "" mean it."""
+        if name and name not in self.model_names:
             raise NotFoundError(
-                f"the model {name[:100]!r} does not exist; this server has {self.model_name!r}",
+                f"the model {name[:100]!r} does not exist; this server has {', '.join(map(repr, self.model_names))}",
                 param="model",
                 code="model_not_found",
             )
@@ -86,8 +94,11 @@ class Service:
         continue_final_message: bool,
         template_kwargs: Mapping[str, Any] | None,
     ) -> list[int]:
-        """Token ids of a conversation; early refusal and thread as for a text."""
-        return await asyncio.to_thread(
+        """Token ids of a conversation; early refusal as for a text.
+
+        In threads of their own: a slow template waits for its process there, and must not take the threads of other work.
+        """
+        encode = partial(
             encode_chat,
             self.engine.tokenizer,
             self.engine.chat_template,
@@ -98,40 +109,28 @@ class Service:
             template_kwargs=template_kwargs,
             max_tokens=max_tokens,
         )
+        return await asyncio.get_running_loop().run_in_executor(self._chat_threads, encode)
 
     def check_ids(self, ids: list[Any], param: str) -> list[int]:
         """ids unless one is no token id of the vocabulary: InvalidRequestError."""
+        if any(type(token_id) is float for token_id in ids):  # 5.0 is the whole number 5
+            ids = [int(i) if isinstance(i, float) and i.is_integer() else i for i in ids]
         if ids and {type(token_id) for token_id in ids} != {int}:
             raise InvalidRequestError(f"{param} mixes token ids with other values", param=param, code="invalid_type")
         if ids and not (min(ids) >= 0 and max(ids) < self.vocab_size):
             wrong = next(token_id for token_id in ids if not 0 <= token_id < self.vocab_size)
-            shown = wrong if abs(wrong) < 2**63 else "too large a number"
+            shown = str(wrong) if abs(wrong) < 2**63 else "of more than 64 bits"
             raise InvalidRequestError(
-                f"{param} holds token id {shown}; the vocabulary has ids 0..{self.vocab_size - 1}",
+                f"{param} holds the token id {shown}; the model has ids 0 to {self.vocab_size - 1}",
                 param=param,
                 code="token_out_of_range",
             )
         return ids
 
-    def output_budget(self, num_prompt_tokens: int, max_tokens: int | None, param: str) -> int:
-        """max_tokens, or all that the context leaves when it is None. Raises ContextLengthError when it does not fit."""
-        limit = self.max_model_len
-        room = limit - num_prompt_tokens
-        if room < 1:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt_tokens} tokens; the context is {limit} tokens, one of them for the answer",
-                param="prompt",
-            )
-        if max_tokens is None:
-            return room
-        if max_tokens > room:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt_tokens} tokens and {param} is {max_tokens}, in all "
-                f"{num_prompt_tokens + max_tokens}, more than the context of {limit} tokens; lower {param} to {room} or "
-                "shorten the prompt",
-                param=param,
-            )
-        return max_tokens
+    def require_room(self, num_prompt_tokens: int, param: str) -> None:
+        """Raise ContextLengthError unless the context has room for the prompt and one token more."""
+        if num_prompt_tokens >= self.max_model_len:
+            raise ContextLengthError.of(f"{param} has {num_prompt_tokens} tokens", self.max_model_len, param)
 
     def sampling_params(self, values: Mapping[str, Any]) -> SamplingParams:
         """Checked parameters from those fields of SamplingParams that a request gives; the model's own defaults fill the rest.

@@ -9,7 +9,8 @@ import pytest
 from tests.fakes import EOS, VOCAB_SIZE, byte_tokenizer, ids
 from tests.unit.engine.rig import MODEL
 
-from octavo.engine.frontend.input import InputProcessor, Prompt
+from octavo.engine.frontend.input import InputProcessor
+from octavo.engine.frontend.prompt import Prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.request import RequestOptions
 from octavo.sampling_params import SamplingParams

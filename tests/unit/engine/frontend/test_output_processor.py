@@ -161,3 +161,12 @@ def test_deltas_can_be_joined() -> None:
     )
     assert [(choice.text, choice.token_ids) for choice in first.outputs] == [("ab", [1, 2]), ("c", [3])]
     assert first.outputs[0].finish_reason == "stop"
+
+
+def test_without_detokenize_there_are_tokens_and_no_text() -> None:
+    for kind in RequestOutputKind:
+        _, deliveries = scripted("some text", SamplingParams(max_tokens=6, detokenize=False), kind)
+        assert all(choice.text == "" for delivery in deliveries for choice in delivery.outputs)
+        assert deliveries[-1].outputs[0].finish_reason == "length"
+        if kind is not RequestOutputKind.DELTA:
+            assert len(deliveries[-1].outputs[0].token_ids) == 6

@@ -21,9 +21,7 @@ MAX_PROMPT, MAX_OUTPUT = 200, 40
 
 def sequences(draws: list[tuple[float, int, int, int, str]]) -> list[Sequence]:
     return [
-        make_sequence(
-            seq_id, [seq_id] * prompt, output, arrival_s=at, priority=priority, tenant=tenant, stop_token_ids=[]
-        )
+        make_sequence(seq_id, [seq_id] * prompt, output, arrival_s=at, priority=priority, tenant=tenant, stop_token_ids=[])
         for seq_id, (at, prompt, output, priority, tenant) in enumerate(draws)
     ]
 
@@ -202,7 +200,7 @@ def test_fair_keeps_backlogged_tenants_within_the_published_bound(
     # The tokens that all running sequences together can have: what the pool holds, or what so many can bring.
     most_running = min(num_blocks * BLOCK_SIZE, max_num_seqs * (MAX_PROMPT + MAX_OUTPUT))
     bound = 2 * max(PROMPT_WEIGHT * MAX_PROMPT, OUTPUT_WEIGHT * most_running) / min(weights.values())
-    service: Counter[str] = Counter()
+    service = dict.fromkeys(TENANTS, 0.0)
     computed: Counter[int] = Counter()
     lowest: dict[tuple[str, str], float] = {}
     engine._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
@@ -219,7 +217,7 @@ def test_fair_keeps_backlogged_tenants_within_the_published_bound(
         _step_and_count(engine, service, computed)
 
 
-def _step_and_count(engine: VirtualEngine, service: Counter[str], computed: Counter[int]) -> None:
+def _step_and_count(engine: VirtualEngine, service: dict[str, float], computed: Counter[int]) -> None:
     """One step. Service is what was computed for the first time: prompt tokens, and tokens generated."""
     before = {seq_id: len(served.tokens_s) for seq_id, served in engine.served.items()}
     plan = engine.step()

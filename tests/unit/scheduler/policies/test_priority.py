@@ -56,7 +56,6 @@ def test_equal_priorities_never_preempt_each_other() -> None:
 
 
 def test_only_this_policy_reads_priorities() -> None:
-    low, high = endless(1, 5), endless(2, 5)
-    high.request.priority = -1
+    low, high = endless(1, 5), endless(2, 5, priority=-1)
     policies = {name: make_policy(name) for name in POLICIES.names}
     assert {name for name, policy in policies.items() if policy.key(low) != policy.key(high)} == PRIORITY_POLICIES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 from tests.unit.scheduler.test_scheduler import endless
 
@@ -10,7 +12,7 @@ from octavo.scheduler.order import Order
 from octavo.scheduler.policies.registry import make_policy
 
 
-def sjf_rig(**options: int) -> Rig:
+def sjf_rig(**options: Any) -> Rig:
     estimator = Estimator()
     return Rig(num_blocks=256, policy=make_policy("sjf", estimator), estimator=estimator, **options)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
@@ -48,7 +48,7 @@ class VirtualEngine:
         }
         values.update(scheduler)
         values["max_model_len"] = min(values["max_model_len"], num_blocks * BLOCK_SIZE)
-        self.config = SchedulerConfig(scheduler_policy=policy, **values)
+        self.config = ResolvedSchedulerConfig(scheduler_policy=policy, **values)
         estimator = Estimator()
         manager = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=False)
         self.scheduler = Scheduler(self.config, manager, make_policy(policy, estimator, weights), estimator)
@@ -66,12 +66,12 @@ class VirtualEngine:
             self.step()
 
     def step(self) -> StepPlan | None:
-        while self._pending and self._pending[-1].arrival_s <= self.now:
+        while self._pending and self._pending[-1].request.arrival_s <= self.now:
             self.add(self._pending.pop())
         plan = self.scheduler.schedule(self.now)
         if plan is None:
             if self._pending:
-                self.now = self._pending[-1].arrival_s
+                self.now = self._pending[-1].request.arrival_s
             return None
         self.plans.append(plan)
         for share in plan.sequences:

@@ -1,8 +1,8 @@
-// Executing: phases on the thread pool. Members take tasks from a counter; which member runs a task never shows in a result.
+// Phases on the thread pool. Members take tasks from a counter; which member runs a task never shows in a result.
 #include <algorithm>
 #include <cstring>
 
-#include "tape/program.h"
+#include "tape/executor.h"
 
 namespace octavo {
 namespace {
@@ -10,13 +10,13 @@ namespace {
 // Rows a member takes at a time in row-local phases: few enough to share the work, enough to amortise the counter.
 constexpr int32_t kMaxRowsPerTask = 16;
 // A task of a product is this part of a member's share of what is left, in panels: long runs first, because the first panels of
-// a task find nothing fetched for them (16 rows from memory: 270 GMAC/s with six equal tasks per member, 296 so; 305 with
-// tasks of 5/6, which leave less to share when a member loses its core for a while), short ones at the end for an even finish.
+// a task find nothing fetched for them, short ones at the end for an even finish. Longer runs leave less to share when a member
+// loses its core for a while.
 constexpr int32_t kShareNumerator = 2, kShareDenominator = 3;
 constexpr int32_t kMinPanelsPerTask = 4;
 
-// Rows of a block that passes through a chain: as many as keep their activations in the L2 cache of a core (48 rows of a
-// hidden size of 576 and 3,072 gates: 600 KB), in more blocks than members where that leaves this many, to share the work.
+// Rows of a block that passes through a chain: as many as keep their activations in the L2 cache of a core, in more
+// blocks than members where that leaves this many, to share the work.
 constexpr int32_t kMaxBlockRows = 48;
 constexpr int32_t kSharedBlockRows = 24;
 
@@ -26,31 +26,14 @@ int32_t divide_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-float* Program::address(View view, int64_t* stride) const {
-  const Slot& slot = slots_[buffers_[view.buffer].slot];
-  *stride = slot.stride;
-  return slot.memory.as<float>() + view.column;
-}
-
-const float* Program::read(View view, int64_t* stride) const { return address(view, stride); }
-
-void Program::run(const StepArrays& step) {
-  step_ = step;
-  const int32_t rows = block_rows();
-  flows_ = pool_->size() > 1 && segments_.size() > 2 && step_.num_tokens >= flow_rows_ * pool_->size() && is_even(rows);
-  if (flows_) flow_.cut(step_, rows, static_cast<int32_t>(segments_.size()) - 1);
-  for (AttentionPlan& plan : attention_plans_) plan.list(step_);   // a tape may attend again behind what flows
-  run_phases();
-}
-
-void Program::run_phases() {
+void Executor::run_phases() {
   for (std::atomic<int32_t>& counter : counters_) counter.store(0, std::memory_order_relaxed);
   pool_->run([this](int member) {
     const int32_t count = num_phases();
     const bool counting = member == 0 && !counts_.empty();
     for (int32_t i = 0, end, next; i < count; i = next) {
       const bool flow = flows_ && i == 0;
-      end = flow ? segments_.back() : chain_end(i);
+      end = flow ? recording_->segments.back() : chain_end(i);
       next = serial_end(end);
       const Stopwatch watch(counting);
       if (flow) run_flow(member, counting);
@@ -71,25 +54,25 @@ void Program::run_phases() {
 }
 
 // One past the last phase that runs together with phase i: enough rows for all members make a chain of it.
-int32_t Program::chain_end(int32_t i) const {
-  const Phase& phase = phases_[i];
+int32_t Executor::chain_end(int32_t i) const {
+  const Phase& phase = phase_at(i);
   const int32_t members = pool_->size();
   return members == 1 || row_count(phase.rows) >= phase.chain_rows * members ? phase.chain_end : i + 1;
 }
 
 // One past the last of the phases from i on that are so short that the member which comes last to a barrier runs them there:
 // a barrier costs about what sharing two rows would gain.
-int32_t Program::serial_end(int32_t i) const {
-  while (i < num_phases() && is_row_local(phases_[i].op) && row_count(phases_[i].rows) <= kSerialRows) ++i;
+int32_t Executor::serial_end(int32_t i) const {
+  while (i < num_phases() && is_row_local(phase_at(i).op) && row_count(phase_at(i).rows) <= kSerialRows) ++i;
   return i;
 }
 
 // On any member, while the others wait: nobody else touches the counts.
-void Program::run_serial(int32_t begin, int32_t end) {
+void Executor::run_serial(int32_t begin, int32_t end) {
   serial_nanoseconds_ = 0;
   for (int32_t i = begin; i < end; ++i) {
     const Stopwatch watch(!counts_.empty());
-    run_block(phases_[i], {0, row_count(phases_[i].rows)});
+    run_block(phase_at(i), {0, row_count(phase_at(i).rows)});
     if (counts_.empty()) continue;
     counts_[i].nanoseconds += watch.nanoseconds();
     serial_nanoseconds_ += watch.nanoseconds();
@@ -97,7 +80,7 @@ void Program::run_serial(int32_t begin, int32_t end) {
 }
 
 // The items of a phase that a member takes first, when it has `count`.
-Program::Task Program::share_of(int32_t count, int member) const {
+Executor::Task Executor::share_of(int32_t count, int member) const {
   const int64_t members = pool_->size(), items = count;
   return {static_cast<int32_t>(member * items / members), static_cast<int32_t>((member + 1) * items / members)};
 }
@@ -105,7 +88,7 @@ Program::Task Program::share_of(int32_t count, int member) const {
 // The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from those of
 // the others. A member gets the same rows in every phase that way, and finds them in its cache. The last items come first:
 // prompts follow the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
-bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task* task) {
+bool Executor::take(int32_t phase, int32_t count, int32_t step, int member, Task* task) {
   const int members = pool_->size();
   for (int i = 0; i < members; ++i) {
     const int owner = (member + i) % members;
@@ -119,33 +102,32 @@ bool Program::take(int32_t phase, int32_t count, int32_t step, int member, Task*
   return false;
 }
 
-int32_t Program::block_rows() const {
+int32_t Executor::block_rows() const {
   const int32_t share = divide_up(step_.num_tokens, pool_->size());
   return std::min(divide_up(share, std::max(share / kSharedBlockRows, 1)), kMaxBlockRows);
 }
 
 // Blocks of rows go through all phases of a chain on one member: between products nothing is waited for, and what one phase
-// writes the next one finds in the same core's cache. Where two cores share no cache (250 ns instead of 60 ns from core to
-// core), a prompt of 256 tokens takes 111 ms instead of 157 ms; where they do, 112 ms instead of 122 ms.
-void Program::run_chain(int32_t begin, int32_t end, int member, bool counting) {
-  const int32_t rows = row_count(phases_[begin].rows);
+// writes the next one finds in the same core's cache. It gains most where two cores share no cache.
+void Executor::run_chain(int32_t begin, int32_t end, int member, bool counting) {
+  const int32_t rows = row_count(phase_at(begin).rows);
   for (Task block; take(begin, rows, block_rows(), member, &block);) {
     for (int32_t i = begin; i < end; ++i) {
       const Stopwatch watch(counting);
-      run_block(phases_[i], block);
+      run_block(phase_at(i), block);
       if (counting) counts_[i].nanoseconds += watch.nanoseconds();
     }
   }
 }
 
-void Program::run_block(const Phase& phase, Task rows) const {
-  const Instruction& head = instructions_[phase.first];
+void Executor::run_block(const Phase& phase, Task rows) const {
+  const Instruction& head = recording_->instructions[phase.first];
   if (phase.op == OpCode::gemm) return multiply(head, rows, {0, panels_of(head)});
-  for (int32_t i = phase.first; i < phase.last; ++i) run_rows(instructions_[i], rows.first, rows.last);
+  for (int32_t i = phase.first; i < phase.last; ++i) run_rows(recording_->instructions[i], rows.first, rows.last);
 }
 
-void Program::run_phase(int32_t index, int member) {
-  const Phase& phase = phases_[index];
+void Executor::run_phase(int32_t index, int member) {
+  const Phase& phase = phase_at(index);
   if (phase.op == OpCode::gemm) return run_gemm(index, member);
   if (phase.op == OpCode::attention) return run_attention(index, member);
   const int32_t rows = row_count(phase.rows);
@@ -153,24 +135,25 @@ void Program::run_phase(int32_t index, int member) {
   for (Task block; take(index, rows, step, member, &block);) run_block(phase, block);
 }
 
-void Program::run_rows(const Instruction& in, int32_t first, int32_t last) const {
+void Executor::run_rows(const Instruction& in, int32_t first, int32_t last) const {
   int64_t lda = 0, ldb = 0, ldout = 0;
-  const float* a = in.a.buffer >= 0 ? address(in.a, &lda) : nullptr;
-  const float* b = in.b.buffer >= 0 ? address(in.b, &ldb) : nullptr;
-  float* out = in.out.buffer >= 0 ? address(in.out, &ldout) : nullptr;
-  const ElementArgs element{a, b, out, lda, ldb, ldout, in.a.cols, first, last, in.scalar};
+  const float* a = !in.inputs.empty() ? address(in.inputs[0], &lda) : nullptr;
+  const float* b = in.inputs.size() > 1 ? address(in.inputs[1], &ldb) : nullptr;
+  float* out = !in.outputs.empty() ? address(in.outputs[0], &ldout) : nullptr;
+  const int32_t cols = !in.inputs.empty() ? in.inputs[0].cols : 0;
+  const ElementArgs element{a, b, out, lda, ldb, ldout, cols, first, last, in.scalar};
   switch (in.op) {
     case OpCode::embedding:
-      kernels_->embedding({&in.linear->parts[0].matrix, step_.token_ids, out, ldout, in.scalar, first, last});
+      kernels_->embedding({&in.weight().parts[0].matrix, step_.token_ids, out, ldout, in.scalar, first, last});
       return;
-    case OpCode::quantise: kernels_->quantise({a, lda, quant_slots_[in.quant].rows, first, last}); return;
+    case OpCode::quantise: kernels_->quantise({a, lda, rounded_[in.rounded].rows, first, last}); return;
     case OpCode::rms_norm:
-      kernels_->rms_norm({a, in.vector->data.as<float>(), out, lda, ldout, in.vector->size, in.a.cols / in.vector->size, first,
+      kernels_->rms_norm({a, in.vector->data.as<float>(), out, lda, ldout, in.vector->size, cols / in.vector->size, first,
                           last, in.scalar});
       return;
     case OpCode::rope:
       kernels_->rope({a, out, in.rope->cos.as<float>(), in.rope->sin.as<float>(), step_.positions, lda, ldout,
-                      in.a.cols / in.head_dim, in.head_dim, 2 * in.rope->half, first, last});
+                      cols / in.head_dim, in.head_dim, 2 * in.rope->half, first, last});
       return;
     case OpCode::kv_write: {
       const int32_t layer = in.attention.layer;
@@ -181,7 +164,7 @@ void Program::run_rows(const Instruction& in, int32_t first, int32_t last) const
     }
     case OpCode::select_rows:
       for (int32_t r = first; r < last; ++r)
-        std::memcpy(out + r * ldout, a + step_.logit_rows[r] * lda, in.a.cols * sizeof(float));
+        std::memcpy(out + r * ldout, a + step_.logit_rows[r] * lda, cols * sizeof(float));
       return;
     case OpCode::add: kernels_->add(element); return;
     case OpCode::silu_mul: kernels_->silu_mul(element); return;
@@ -194,7 +177,7 @@ void Program::run_rows(const Instruction& in, int32_t first, int32_t last) const
 
 // The next task of a product by panels, from the member's own share as long as it lasts: its first panels are known before the
 // product begins (see ahead_of). False when none is left.
-bool Program::take_panels(int32_t phase, int32_t panels, int member, Task* task) {
+bool Executor::take_panels(int32_t phase, int32_t panels, int member, Task* task) {
   const int members = pool_->size();
   for (int i = 0; i < members; ++i) {
     const int owner = (member + i) % members;
@@ -215,15 +198,15 @@ bool Program::take_panels(int32_t phase, int32_t panels, int member, Task* task)
   return false;
 }
 
-int32_t Program::panels_of(const Instruction& in) {
+int32_t Executor::panels_of(const Instruction& in) {
   int32_t panels = 0;
-  for (const Part& part : in.linear->parts) panels += part.matrix.panels;
+  for (const Part& part : in.weight().parts) panels += part.matrix.panels;
   return panels;
 }
 
 // Tasks are ranges of panels, counted through all parts of the weight.
-void Program::run_gemm(int32_t phase, int member) {
-  const Instruction& in = instructions_[phases_[phase].first];
+void Executor::run_gemm(int32_t phase, int member) {
+  const Instruction& in = head_of(phase);
   const int32_t rows = row_count(in.rows);
   if (rows == 0) return;
   const int32_t panels = panels_of(in);
@@ -231,13 +214,13 @@ void Program::run_gemm(int32_t phase, int member) {
 }
 
 // What a member can fetch before phase `phase` begins: the panels that it will need first of the first product from there on.
-Ahead Program::ahead_of(int32_t phase, int member) const {
-  const int32_t product = phase < num_phases() ? phases_[phase].product : num_phases();
+Ahead Executor::ahead_of(int32_t phase, int member) const {
+  const int32_t product = phase < num_phases() ? phase_at(phase).product : num_phases();
   if (product == num_phases()) return {};
-  const Instruction& in = instructions_[phases_[product].first];
+  const Instruction& in = head_of(product);
   const bool chained = chain_end(product) > product + 1;   // by rows: everybody begins at panel 0
   Task share = chained ? Task{0, panels_of(in)} : share_of(panels_of(in), member);
-  for (const Part& part : in.linear->parts) {
+  for (const Part& part : in.weight().parts) {
     if (share.first < part.matrix.panels) return {part.matrix, share.first, std::min(share.last, part.matrix.panels)};
     share.first -= part.matrix.panels;
     share.last -= part.matrix.panels;
@@ -246,16 +229,16 @@ Ahead Program::ahead_of(int32_t phase, int member) const {
 }
 
 // Some rows and panels of a product.
-void Program::multiply(const Instruction& in, Task rows, Task panels) const {
+void Executor::multiply(const Instruction& in, Task rows, Task panels) const {
   int64_t lda = 0, ldr = 0, ldout = 0;
-  const float* x = address(in.a, &lda);
-  const float* residual = in.b.buffer >= 0 ? address(in.b, &ldr) : nullptr;
-  float* out = address(in.out, &ldout);
+  const float* x = address(in.inputs[0], &lda);
+  const float* residual = in.has_residual() ? address(in.inputs[1], &ldr) : nullptr;
+  float* out = address(in.outputs[0], &ldout);
   int32_t base = 0;
-  for (const Part& part : in.linear->parts) {
+  for (const Part& part : in.weight().parts) {
     const int32_t begin = std::max(panels.first - base, 0), end = std::min(panels.last - base, part.matrix.panels);
     if (begin < end) {
-      kernels_->gemm({&part.matrix, x, part.is_quantised() ? &quant_slots_[in.quant].rows : nullptr, out + part.out_column,
+      kernels_->gemm({&part.matrix, x, part.is_quantised() ? &rounded_[in.rounded].rows : nullptr, out + part.out_column,
                       residual != nullptr ? residual + part.out_column : nullptr, lda, ldout, ldr, rows.first, rows.last, begin,
                       end});
     }
@@ -263,20 +246,13 @@ void Program::multiply(const Instruction& in, Task rows, Task panels) const {
   }
 }
 
-// The plan of the layer's kind; made when the first such layer is emitted.
-AttentionPlan& Program::plan_for(const AttentionLayer& layer) {
-  for (AttentionPlan& plan : attention_plans_)
-    if (plan.serves(layer)) return plan;
-  return attention_plans_.emplace_back(kernels_, layer, pool_->size());
-}
-
 // What all attention of a sequence's rows in one layer has in common.
-AttentionArgs Program::attention_args(const Instruction& in, int32_t sequence, int member) const {
+AttentionArgs Executor::attention_args(const Instruction& in, int32_t sequence, int member) const {
   const AttentionLayer& layer = in.attention;
   const int64_t row = step_.query_start[sequence];
   AttentionArgs args{};
-  args.q = address(in.a, &args.ldq);
-  args.out = address(in.out, &args.ldo);
+  args.q = address(in.inputs[0], &args.ldq);
+  args.out = address(in.outputs[0], &args.ldo);
   args.q += row * args.ldq;
   args.out += row * args.ldo;
   args.k_cache = cache_->keys(layer.layer);
@@ -297,15 +273,15 @@ AttentionArgs Program::attention_args(const Instruction& in, int32_t sequence, i
 }
 
 // All positions that a sequence's rows see.
-NextAttention Program::seen_by(const AttentionLayer& layer, int32_t sequence, int32_t kv_head) const {
+NextAttention Executor::seen_by(const AttentionLayer& layer, int32_t sequence, int32_t kv_head) const {
   const int32_t first = step_.first_position[sequence];
   const int32_t tokens = step_.query_start[sequence + 1] - step_.query_start[sequence];
   return {step_.block_tables + static_cast<int64_t>(sequence) * step_.max_blocks, kv_head, oldest_seen(first, layer.window),
           first + tokens};
 }
 
-void Program::run_attention(int32_t phase, int member) {
-  const Instruction& in = instructions_[phases_[phase].first];
+void Executor::run_attention(int32_t phase, int member) {
+  const Instruction& in = head_of(phase);
   AttentionPlan& plan = plan_for(in.attention);
   const int32_t count = static_cast<int32_t>(plan.tasks().size());
   for (Task next; take(phase, count, 1, member, &next);) {

@@ -1,4 +1,4 @@
-"""SwapSpace: room for KV blocks outside the cache, in memory or in a file, over what any backend offers."""
+"""SwapStore: room for KV blocks outside the cache, in memory or in a file, over what any backend offers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from octavo.ops.interface import U8, BlockMemory
 from octavo.worker.swap_file import HEADER_BYTES, SwapFile
 
 
-class SwapSpace:
+class SwapStore:
     """Slots for blocks of a KV cache; none until `resize` makes room.
 
     cache        whose blocks move
