@@ -10,6 +10,7 @@ import argparse
 import json
 import statistics
 import time
+from collections import deque
 
 import msgspec
 from tokenizers import Tokenizer as Backend
@@ -22,7 +23,7 @@ from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.wire.messages import FromCore, StepOutputs
 from octavo.request import Request
 from octavo.sampling_params import RequestOutputKind, SamplingParams
-from octavo.step import Relayout, RelayoutResult, SampledToken, StepPlan, StepResult, TokenLogprobs
+from octavo.step import Relayout, RelayoutResult, SampledTokens, StepPlan, StepResult, TokenLogprobs
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 NUM_STEPS = 200
@@ -33,11 +34,19 @@ class IdleWorker:
 
     def __init__(self, num_logprobs: int) -> None:
         top = list(range(num_logprobs))
-        self._logprobs = TokenLogprobs(7, -1.0, 1, top, [-1.0] * num_logprobs) if num_logprobs else None
+        self._logprobs = [TokenLogprobs(7, -1.0, 1, top, [-1.0] * num_logprobs)] if num_logprobs else []
+        self._plans: deque[StepPlan] = deque()
 
-    def execute(self, plan: StepPlan) -> StepResult:
-        sampled = [SampledToken(share.seq_id, 7, self._logprobs) for share in plan.sequences if share.needs_sample]
+    def start(self, plan: StepPlan) -> None:
+        self._plans.append(plan)
+
+    def finish(self) -> StepResult:
+        plan = self._plans.popleft()
+        sampled = [SampledTokens(share.seq_id, [7], self._logprobs) for share in plan.sequences if share.needs_sample]
         return StepResult(plan.step_id, sampled)
+
+    def drop(self) -> None:
+        self._plans.clear()
 
     def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         raise AssertionError("nothing is changed here")

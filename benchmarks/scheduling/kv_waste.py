@@ -25,7 +25,7 @@ from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import Sequence
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, StepPlan, StepResult
 
 MAX_MODEL_LEN = 2048
 MEAN_PROMPT, MEAN_OUTPUT = 161, 338
@@ -60,7 +60,7 @@ def draw(rng: random.Random, mean: float) -> int:
 
 
 def answer(plan: StepPlan) -> StepResult:
-    return StepResult(plan.step_id, [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample])
+    return StepResult(plan.step_id, [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample])
 
 
 def measure(block_size: int, num_blocks: int, num_requests: int, seed: int) -> dict[str, float]:

@@ -24,7 +24,7 @@ from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.step_time import StepShape
 from octavo.sequence import Sequence
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, StepPlan, StepResult
 
 POLICIES = ("fcfs", "sjf", "priority", "fair")
 GREEDY, LIGHT = "greedy", "light"
@@ -116,7 +116,7 @@ def run(policy: str, requests: list[Sequence], *, speed: float = 1.0, max_num_se
             now = pending[-1].request.arrival_s
             continue
         now += step_s(plan) / speed
-        sampled = [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample]
+        sampled = [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample]
         for update in scheduler.settle(plan, StepResult(plan.step_id, sampled), now):
             if update.new_token_ids:
                 waits.setdefault(update.seq_id, now - requests[update.seq_id].request.arrival_s)
@@ -155,7 +155,7 @@ def _step_times(policy: str, num_running: int, num_waiting: int, num_steps: int 
         plan = scheduler.schedule(now)
         planned = time.perf_counter()
         assert plan is not None
-        result = StepResult(plan.step_id, [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample])
+        result = StepResult(plan.step_id, [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample])
         settling = time.perf_counter()
         now += 0.02
         scheduler.settle(plan, result, now)

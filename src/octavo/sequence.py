@@ -38,6 +38,8 @@ class Sequence:
     choice             index of the completion within its request; key of the noise together with the request's seed
     fork_of            seq_id of choice 0 of the same request (n > 1): its prompt blocks are shared instead of computed again
     stop_token_ids     ids that end the sequence: the request's, as a set
+    in_flight          it has a share of a step that is not settled: nothing of it changes but its end until then
+    is_decoding        its last share sampled, and it has not been preempted since
     num_computed       tokens whose keys and values are in the cache; reset by preemption
     num_cached_prompt  prompt tokens found in the prefix cache (or shared with fork_of) when first admitted; None until then
     num_charged        prompt tokens that its tenant has been charged for, or that were cached (policy fair)
@@ -57,6 +59,8 @@ class Sequence:
     adapter_id: str = ""
     output_token_ids: list[int] = field(default_factory=list)
     state: SequenceState = SequenceState.WAITING
+    in_flight: bool = False
+    is_decoding: bool = False
     num_computed: int = 0
     num_cached_prompt: int | None = None
     num_charged: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from octavo.models.source import LoadedParameters
 from octavo.ops.interface import F32, KVCacheSpec
 from octavo.ops.registry import make_backend
 from octavo.sampling_params import SamplingParams
-from octavo.step import NewSequence, ScheduledSequence
+from octavo.step import NewSequence, ScheduledSequence, ShareKind
 from octavo.worker.batch import Batch, Segment
 
 BLOCK_SIZE = 16
@@ -58,7 +59,7 @@ class Runner:
         """Make a sequence known under an id below max_seqs."""
         new = NewSequence(token_ids, len(token_ids), 0, 0, SamplingParams(temperature=0.0), [])
         blocks = [seq_id + self._max_seqs * index for index in range(self._blocks_per_seq)]
-        self._batch.update(ScheduledSequence(seq_id, 0, len(token_ids), blocks, True, new))
+        self._batch.update(ScheduledSequence(seq_id, ShareKind.PREFILL, 0, len(token_ids), blocks, True, new=new))
 
     def prefill(self, seq_id: int, length: int, rows: list[int]) -> F32:
         """Compute positions 0..length-1 in chunks; logits of the given rising rows, float32 [len(rows), vocab_size]."""
@@ -80,9 +81,8 @@ class Runner:
         for _ in range(count - 1):
             shares = []
             for seq_id, known in tokens.items():
-                share = self._share(seq_id, 0, 1)
-                share.first = share.state.num_tokens
-                self._batch.append(share.state, known[-1])
+                share = self._share(seq_id, 0, 1, known[-1:])
+                share.first = share.state.num_tokens - 1
                 shares.append(share)
             logits = self._backend.read_logits(self._program.run(self._batch.step_inputs(shares)))
             chosen = logits.argmax(axis=1)
@@ -90,6 +90,6 @@ class Runner:
                 tokens[seq_id].append(int(token))
         return tokens
 
-    def _share(self, seq_id: int, first: int, num_new: int) -> Segment:
-        state = self._batch.update(ScheduledSequence(seq_id, 0, 1, [], True))
+    def _share(self, seq_id: int, first: int, num_new: int, token_ids: Sequence[int] = ()) -> Segment:
+        state = self._batch.update(ScheduledSequence(seq_id, ShareKind.PREFILL, 0, 1, [], False, list(token_ids)))
         return Segment(state, first, num_new, True, 0)

@@ -126,7 +126,7 @@ def _cache(config: ResolvedConfig, changes: Changes, free_bytes: int) -> Resolve
     if block_size % 8:
         low = block_size - block_size % 8
         raise ConfigError(f"block_size {block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size")
-    block_bytes = _block_bytes(cache) // cache.block_size * block_size
+    block_bytes = cache.block_bytes // cache.block_size * block_size
     param = "block_size"
     if changes.num_blocks is not None:
         param, num_blocks = "num_blocks", changes.num_blocks
@@ -160,12 +160,8 @@ def _cache(config: ResolvedConfig, changes: Changes, free_bytes: int) -> Resolve
 
 def _with_swap_space(config: ResolvedConfig, swap_space: float, free_bytes: int) -> ResolvedCacheConfig:
     """The KV cache with a swap space of so many GiB. What it has now it may keep; more must be free beside the KV cache."""
-    cache, block_bytes = config.cache, _block_bytes(config.cache)
+    cache, block_bytes = config.cache, config.cache.block_bytes
     room = cache.num_swap_blocks * block_bytes + max(0, free_bytes - cache.num_blocks * block_bytes)
     wanted = CacheConfig(swap_space=swap_space, swap_path=cache.swap_path)
     num_slots = num_swap_blocks(wanted, config.scheduler.preemption_mode, cache.num_blocks, block_bytes, room)
     return replace(cache, swap_space=num_slots * block_bytes / GIB, num_swap_blocks_override=num_slots)
-
-
-def _block_bytes(cache: ResolvedCacheConfig) -> int:
-    return round(cache.kv_cache_memory * GIB) // cache.num_blocks

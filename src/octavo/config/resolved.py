@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from octavo.config.backend import BackendConfig
-from octavo.config.cache import CacheConfig
+from octavo.config.cache import GIB, CacheConfig
 from octavo.config.engine import EngineConfig
 from octavo.config.scheduler import SchedulerConfig
 
@@ -32,6 +32,11 @@ class ResolvedCacheConfig(CacheConfig):
     @property
     def num_swap_blocks(self) -> int:
         return self.num_swap_blocks_override
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of one KV block, over all layers."""
+        return round(self.kv_cache_memory * GIB) // self.num_blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

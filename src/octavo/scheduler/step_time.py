@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from octavo.step import StepPlan
+from octavo.step import ShareKind, StepPlan
 
 _PRIOR_S = (2e-3, 1e-3, 2e-3, 1e-6)
 """Base, per prefill token, per decode, per attended position: a small model on a few CPU cores. Wrong by 10x they still are
@@ -29,8 +29,8 @@ _SIZE = 4
 class StepShape:
     """What the time of a step depends on.
 
-    prefill_tokens  tokens of all shares of more than one token
-    num_decodes     shares of one token
+    prefill_tokens  tokens of all prefills
+    num_decodes     tokens of all decodes: one each, and its drafts
     num_attended    pairs of a computed token and a cached position that it attends to
     """
 
@@ -44,9 +44,9 @@ class StepShape:
         num_attended = 0.0
         for share in plan.sequences:
             num_new = share.num_new
-            if num_new == 1:
-                num_decodes += 1
-                num_attended += share.num_computed
+            if share.kind is ShareKind.DECODE:
+                num_decodes += num_new
+                num_attended += num_new * share.num_computed
             else:
                 prefill_tokens += num_new
                 num_attended += num_new * (share.num_computed + 0.5 * num_new)

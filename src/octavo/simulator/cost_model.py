@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.step import StepPlan
+from octavo.step import ShareKind, StepPlan
 
 F64 = NDArray[np.float64]
 
@@ -43,9 +43,9 @@ def load_of(plan: StepPlan) -> StepLoad:
     """Prefill tokens, (query, key) pairs, decoding sequences and keys they read, summed over the plan."""
     prefill_tokens = prefill_pairs = decode_seqs = decode_context = 0
     for share in plan.sequences:
-        if share.num_new == 1:
-            decode_seqs += 1
-            decode_context += share.num_computed + 1
+        if share.kind is ShareKind.DECODE:
+            decode_seqs += share.num_new
+            decode_context += pairs_of(share.num_computed, share.num_new)
         else:
             prefill_tokens += share.num_new
             prefill_pairs += pairs_of(share.num_computed, share.num_new)

@@ -17,7 +17,7 @@ from octavo.simulator.cost_model import CostModel, load_of
 from octavo.simulator.jump import fitting_steps, leap
 from octavo.simulator.recorder import Recorder
 from octavo.simulator.trace import Trace
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, ShareKind, StepPlan, StepResult
 
 OWN_TOKEN = 2**31
 """Token ids from here on belong to one request each; those below are shared contents (trace.Shared)."""
@@ -113,7 +113,7 @@ class Replica:
         assert plan is not None, "a replica with live requests has a step to make"
         load = load_of(plan)
         end_s = start_s + self._cost.seconds(load.prefill_tokens, load.prefill_pairs, load.decode_seqs, load.decode_context)
-        sampled = [SampledToken(share.seq_id, OWN_TOKEN + share.seq_id) for share in plan.sequences if share.needs_sample]
+        sampled = [SampledTokens(share.seq_id, [OWN_TOKEN + share.seq_id]) for share in plan.sequences if share.needs_sample]
         used_blocks = self.manager.num_blocks - self.manager.num_free
         updates = self.scheduler.settle(plan, StepResult(plan.step_id, sampled), end_s)
         self.clock_s = end_s
@@ -135,7 +135,7 @@ class Replica:
             tokens=len(sampled),
         )
 
-    def _note_tokens(self, sampled: list[SampledToken], now_s: float) -> None:
+    def _note_tokens(self, sampled: list[SampledTokens], now_s: float) -> None:
         recorder, last_token_s = self._recorder, self._last_token_s
         gaps: dict[float, int] = {}
         """How many of the tokens follow one of this time; nearly all follow one of the step before."""
@@ -169,7 +169,7 @@ class Replica:
         scheduler = self.scheduler
         if not self._jumps or (scheduler.num_waiting and moved):
             return
-        if all(share.num_new == 1 and share.needs_sample for share in plan.sequences):
+        if all(share.kind is ShareKind.DECODE and share.needs_sample for share in plan.sequences):
             running = [self._live[share.seq_id] for share in plan.sequences if share.seq_id in self._live]
             if len(running) == scheduler.num_running:
                 self._steady = running

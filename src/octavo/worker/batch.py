@@ -2,7 +2,7 @@
 
 Each resident sequence has a row (not to be confused with the rows of a step, which are tokens):
 
-    token_ids     [rows, max_model_len + 1]   prompt, then outputs; num_tokens says how many
+    token_ids     [rows, max_model_len]       prompt, then outputs; num_tokens says how many
     block_tables  [rows, max_blocks]          block ids by position // block_size; num_blocks says how many
     settings      one array per sampling field, [rows]
 
@@ -53,6 +53,7 @@ class Segment:
 
     needs_sample        the logits of the last position choose the next token
     prompt_logit_rows   how many of the first positions' logits are wanted for prompt logprobs
+    num_drafts          how many of the last positions hold guesses, to be verified: their logits, and those before, are wanted
     """
 
     state: ResidentSequence
@@ -60,6 +61,12 @@ class Segment:
     num_new: int
     needs_sample: bool
     prompt_logit_rows: int
+    num_drafts: int = 0
+
+    @property
+    def extra_logit_rows(self) -> int:
+        """Rows of logits beside the one that a sequence needs to go on."""
+        return self.prompt_logit_rows + self.num_drafts
 
 
 class Batch:
@@ -96,7 +103,7 @@ class Batch:
         self._states: dict[int, ResidentSequence] = {}
         self._free_rows = list(range(max_seqs))[::-1]
         # zeros, not empty: the system hands out untouched pages, so a row costs memory only as far as it is filled.
-        self.token_ids: I32 = np.zeros((max_seqs, max_model_len + 1), np.int32)
+        self.token_ids: I32 = np.zeros((max_seqs, max_model_len), np.int32)
         self.block_tables: I32 = np.zeros((max_seqs, self._max_blocks), np.int32)
         self.settings = SettingsTable(max_seqs)
         self._inputs = _input_buffers(max_seqs, max_tokens, max_logits, self._max_blocks)
@@ -115,7 +122,7 @@ class Batch:
             self._free_rows.append(state.row)
 
     def update(self, scheduled: ScheduledSequence) -> ResidentSequence:
-        """Take in what a plan says of one sequence: itself if new, its new and replaced blocks.
+        """Take in what a plan says of one sequence: itself if new, its new tokens, its new and replaced blocks.
 
         Raises: ValueError if the plan contradicts what is known; the sequence is then to be removed.
         """
@@ -125,14 +132,24 @@ class Batch:
         state = self._states.get(scheduled.seq_id)
         if state is None:
             raise ValueError(f"sequence {scheduled.seq_id} was scheduled but never introduced")
+        if scheduled.token_ids:
+            self._write(state, scheduled.token_ids)
+            state.num_tokens += len(scheduled.token_ids)
+        if scheduled.draft_token_ids:
+            self._write(state, scheduled.draft_token_ids)
         if scheduled.new_block_ids or scheduled.replaced_blocks:
             self._update_blocks(state, scheduled)
         end, covered = scheduled.num_computed + scheduled.num_new, state.num_blocks * self.block_size
-        if scheduled.num_new < 1 or scheduled.num_computed < 0 or end > state.num_tokens or end > covered:
+        num_known = state.num_tokens + len(scheduled.draft_token_ids)
+        if scheduled.num_new < 1 or scheduled.num_computed < 0 or end > num_known or end > covered:
             raise ValueError(
-                f"positions {scheduled.num_computed} to {end} were scheduled; {state.num_tokens} tokens are known, "
+                f"positions {scheduled.num_computed} to {end} were scheduled; {num_known} tokens are known, "
                 f"blocks cover {covered}"
             )
+        if scheduled.needs_sample and end != num_known:
+            raise ValueError(f"a sample was asked for behind position {end}; {num_known} tokens are known")
+        if scheduled.draft_token_ids and not (scheduled.needs_sample and len(scheduled.draft_token_ids) < scheduled.num_new):
+            raise ValueError("drafts were scheduled without the token before them, or without a sample")
         return state
 
     def relay(self, relayout: Relayout, max_logits: int) -> None:
@@ -156,23 +173,23 @@ class Batch:
         for seq_id in self._states.keys() - relayout.tables.keys():
             self.remove(seq_id)
 
-    def append(self, state: ResidentSequence, token_id: int) -> None:
-        """Add the token that a sequence just produced."""
-        self.token_ids[state.row, state.num_tokens] = token_id
-        state.num_tokens += 1
-
     def blocks(self, state: ResidentSequence) -> I32:
         """The block table, a view int32 [num_blocks]."""
         return self.block_tables[state.row, : state.num_blocks]
 
     def history(self, state: ResidentSequence) -> I32:
-        """Prompt and output token ids so far, a view int32 [num_tokens]."""
+        """Prompt and output token ids so far, a view int32 [num_tokens]. What stands behind them are the drafts of the step."""
         return self.token_ids[state.row, : state.num_tokens]
+
+    def drafts(self, state: ResidentSequence, count: int) -> list[int]:
+        """The first `count` drafts of the step."""
+        drafts: list[int] = self.token_ids[state.row, state.num_tokens : state.num_tokens + count].tolist()
+        return drafts
 
     def step_inputs(self, shares: Sequence[Segment]) -> StepInputs:
         """The arrays of one forward pass, views into buffers that the next call overwrites.
 
-        Logit rows stand share by share: first those for prompt logprobs, then the one to sample from.
+        Logit rows stand share by share: first those for prompt logprobs, then those to sample from.
         """
         if all(share.num_new == 1 and share.needs_sample and not share.prompt_logit_rows for share in shares):
             return self._decode_inputs(shares)
@@ -246,8 +263,9 @@ class Batch:
                 out[end : end + share.prompt_logit_rows] = np.arange(start, start + share.prompt_logit_rows)
                 end += share.prompt_logit_rows
             if share.needs_sample:
-                out[end] = query_start[index + 1] - 1
-                end += 1
+                last, count = int(query_start[index + 1]), share.num_drafts + 1
+                out[end : end + count] = range(last - count, last)
+                end += count
         return out[:end]
 
     def _add(self, seq_id: int, new: NewSequence) -> None:
@@ -278,6 +296,15 @@ class Batch:
     def _rope_shift(self, num_prompt: int) -> int:
         is_long = self._longest_short_prompt is not None and num_prompt > self._longest_short_prompt
         return self.max_model_len if is_long else 0
+
+    def _write(self, state: ResidentSequence, token_ids: list[int]) -> None:
+        """Put token ids behind the known ones."""
+        start, end = state.num_tokens, state.num_tokens + len(token_ids)
+        if end > self.max_model_len:
+            raise ValueError(f"{end} tokens do not fit max_model_len {self.max_model_len}")
+        if min(token_ids) < 0 or max(token_ids) >= self.vocab_size:
+            raise ValueError(f"token ids {token_ids} were scheduled, vocab_size is {self.vocab_size}")
+        self.token_ids[state.row, start:end] = token_ids
 
     def _update_blocks(self, state: ResidentSequence, scheduled: ScheduledSequence) -> None:
         table, start = self.block_tables[state.row], state.num_blocks

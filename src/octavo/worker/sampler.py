@@ -8,7 +8,7 @@ from typing import Generic
 import numpy as np
 
 from octavo.ops.interface import F32, I32, Logits, SampleResult, SampleRows, Sampling
-from octavo.step import PromptLogprobs, SampledToken, TokenLogprobs
+from octavo.step import PromptLogprobs, SampledTokens, TokenLogprobs
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 
 _NO_IDS = np.zeros(0, np.int32)
@@ -28,8 +28,8 @@ class Sampler(Generic[Logits]):
 
     def sample(
         self, logits: Logits, states: list[ResidentSequence], logit_rows: list[int], failed: dict[int, str]
-    ) -> list[SampledToken]:
-        """Choose a token for each sequence and add it to the batch's own history.
+    ) -> list[SampledTokens]:
+        """Choose the token that follows each sequence.
 
         logit_rows[i] is the row of states[i] in the logits. What goes wrong with one sequence, logits that
         are not finite included, goes into failed and leaves the others as they are: noise has no state, so a second call for
@@ -43,7 +43,7 @@ class Sampler(Generic[Logits]):
             if len(states) == 1:
                 failed[states[0].seq_id] = f"sampling failed: {error}"
                 return []
-            sampled: list[SampledToken] = []
+            sampled: list[SampledTokens] = []
             for state, row in zip(states, logit_rows, strict=True):
                 sampled += self.sample(logits, [state], [row], failed)
             return sampled
@@ -63,19 +63,18 @@ class Sampler(Generic[Logits]):
             raise ValueError("the model's logits are not finite")
         return PromptLogprobs(state.seq_id, share.first + 1, [_token_logprobs(result, index, top) for index in range(count)])
 
-    def _settle(self, states: list[ResidentSequence], result: SampleResult, failed: dict[int, str]) -> list[SampledToken]:
+    def _settle(self, states: list[ResidentSequence], result: SampleResult, failed: dict[int, str]) -> list[SampledTokens]:
         """Sampled tokens of the rows that are finite."""
         token_ids: list[int] = result.token_ids.tolist()
         is_finite: list[bool] = result.is_finite.tolist()
-        sampled: list[SampledToken] = []
+        sampled: list[SampledTokens] = []
         for index, (state, token_id) in enumerate(zip(states, token_ids, strict=True)):
             top = state.sampling.logprobs
             if not is_finite[index]:
                 failed[state.seq_id] = "the model's logits are not finite"
                 continue
-            self._batch.append(state, token_id)
-            logprobs = None if top is None else _token_logprobs(result, index, top)
-            sampled.append(SampledToken(state.seq_id, token_id, logprobs))
+            logprobs = [] if top is None else [_token_logprobs(result, index, top)]
+            sampled.append(SampledTokens(state.seq_id, [token_id], logprobs))
         return sampled
 
     def _rows(self, states: list[ResidentSequence], logit_rows: Sequence[int]) -> SampleRows:

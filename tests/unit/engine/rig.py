@@ -44,12 +44,13 @@ class Rig:
         worker: FakeWorker | None = None,
         num_blocks: int = 64,
         clock: Callable[[], float] = time.monotonic,
+        depth: int = 1,
         **scheduler: Any,
     ) -> None:
         self.now_s = 0.0
         self.worker = worker or FakeWorker()
         config = resolved_config(num_blocks, 8, max_model_len=MAX_MODEL_LEN, **scheduler)
-        self.core: EngineCore = assemble_core(config, self.worker, b"weights", clock=clock)
+        self.core: EngineCore = assemble_core(config, self.worker, b"weights", clock=clock, depth=depth)
         self.ledger = Ledger()
         tokenizer = byte_tokenizer()
         self.input = InputProcessor(tokenizer, MODEL, MAX_MODEL_LEN, random_seed=lambda: 0)

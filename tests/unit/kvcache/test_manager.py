@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.fakes import make_sequence
 
-from octavo.kvcache.manager import NO_GROWTH, KVCacheManager
+from octavo.kvcache.block_table import NO_GROWTH
+from octavo.kvcache.manager import KVCacheManager
 from octavo.sequence import Sequence
 
 PROMPT = list(range(100, 120))

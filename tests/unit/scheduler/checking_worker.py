@@ -12,6 +12,7 @@ from tests.configs import resolved_config
 
 from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
+from octavo.scheduler.drafter import Drafter
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
@@ -25,7 +26,7 @@ from octavo.step import (
     PromptLogprobs,
     Relayout,
     RelayoutResult,
-    SampledToken,
+    SampledTokens,
     ScheduledSequence,
     StepPlan,
     StepResult,
@@ -50,6 +51,7 @@ def next_token(salt: str, seed: int, choice: int, token_ids: Tokens[int]) -> int
 
 @dataclass
 class _Known:
+    seq_id: int
     new: NewSequence
     token_ids: list[int]
     table: list[int] = field(default_factory=list)
@@ -67,6 +69,9 @@ class CheckingWorker:
         self.known: dict[int, _Known] = {}
         self.salts: dict[int, str] = {}
         self.num_computed_tokens = 0
+        self.num_accepted = self.num_rejected = 0
+        self.num_forced = 0
+        """Tokens that are forced behind each sampled one: those that would have been sampled."""
         self.num_copies = 0
         self.num_moves_out = 0
         self.num_moves_in = 0
@@ -158,8 +163,9 @@ class CheckingWorker:
     def _learn(self, share: ScheduledSequence) -> None:
         if share.new is not None:
             assert share.seq_id not in self.known, "told twice"
-            self.known[share.seq_id] = _Known(share.new, list(share.new.token_ids))
+            self.known[share.seq_id] = _Known(share.seq_id, share.new, list(share.new.token_ids))
         known = self.known[share.seq_id]
+        known.token_ids += share.token_ids
         known.table += share.new_block_ids
         for index, block_id in share.replaced_blocks:
             known.table[index] = block_id
@@ -189,11 +195,12 @@ class CheckingWorker:
     def _compute(self, share: ScheduledSequence, result: StepResult) -> None:
         known, salt = self.known[share.seq_id], self.salts.get(share.seq_id, "")
         last = share.num_computed + share.num_new
+        token_ids, drafts = known.token_ids + share.draft_token_ids, share.draft_token_ids
         self.num_computed_tokens += share.num_new
         for position in range(share.num_computed, last):
-            self.slots[self._slot(known, position)] = digest_of(salt, known.token_ids[: position + 1])
+            self.slots[self._slot(known, position)] = digest_of(salt, token_ids[: position + 1])
         for position in range(last):
-            expected = digest_of(salt, known.token_ids[: position + 1])
+            expected = digest_of(salt, token_ids[: position + 1])
             assert self.slots[self._slot(known, position)] == expected, f"{share.seq_id} reads a wrong key at {position}"
         if known.new.sampling.prompt_logprobs is not None:
             entries = [
@@ -202,17 +209,51 @@ class CheckingWorker:
             ]
             if entries:
                 result.prompt_logprobs.append(PromptLogprobs(share.seq_id, share.num_computed + 1, entries))
-        assert share.needs_sample == (last == len(known.token_ids)), "needs_sample is wrong"
+        assert share.needs_sample == (last == len(token_ids)), "needs_sample is wrong"
+        assert share.needs_sample or not drafts, "drafts that nobody verifies"
         if share.needs_sample:
-            token_id = next_token(salt, known.new.seed, known.new.choice, known.token_ids)
-            known.token_ids.append(token_id)
-            result.sampled.append(SampledToken(share.seq_id, token_id))
+            result.sampled.append(self._verify(known, salt, drafts))
+
+    def _verify(self, known: _Known, salt: str, drafts: list[int]) -> SampledTokens:
+        """What follows, and what follows that, as long as it was guessed; then tokens that are forced, if any are."""
+        sampled = SampledTokens(known.seq_id, [])
+        for draft in [*drafts, None]:
+            history = known.token_ids + sampled.token_ids
+            sampled.token_ids.append(next_token(salt, known.new.seed, known.new.choice, history))
+            if sampled.token_ids[-1] != draft:
+                break
+            sampled.num_accepted += 1
+        self.num_accepted += sampled.num_accepted
+        self.num_rejected += len(drafts) - sampled.num_accepted
+        for _ in range(self.num_forced):
+            history = known.token_ids + sampled.token_ids
+            sampled.token_ids.append(next_token(salt, known.new.seed, known.new.choice, history))
+        return sampled
 
 
 def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: Any) -> Sequence:
     """A sequence that arrives at second seq_id and stops at EOS; fields as in tests.fakes.make_sequence."""
     defaults: dict[str, Any] = {"seed": 7, "stop_token_ids": [EOS], "arrival_s": float(seq_id)}
     return fakes.make_sequence(seq_id, prompt, max_tokens, **{**defaults, **fields})
+
+
+DRAFTERS = ("right", "wrong", "random")
+
+
+class GuessingDrafter:
+    """Guesses by how the checking worker samples: always right, always wrong, or now one and now the other."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def propose(self, sequence: Sequence, limit: int) -> list[int]:
+        request, guesses = sequence.request, list[int]()
+        for position in range(sequence.num_tokens, sequence.num_tokens + min(limit, 3)):
+            history = sequence.token_ids(0, sequence.num_tokens) + guesses
+            right = next_token(request.cache_salt, request.seed, sequence.choice, history)
+            is_wrong = self.kind == "wrong" or (self.kind == "random" and position % 3 == 0)
+            guesses.append((right + 1) % VOCAB_SIZE if is_wrong else right)
+        return guesses
 
 
 class Rig:
@@ -232,6 +273,7 @@ class Rig:
         preemption_mode: str = "swap",
         policy: Policy | None = None,
         estimator: Estimator | None = None,
+        drafter: Drafter | None = None,
         **scheduler: Any,
     ) -> None:
         self.config = ResolvedSchedulerConfig(
@@ -245,10 +287,13 @@ class Rig:
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
         estimator = estimator or Estimator()
         self.preemption = Preemption(estimator.step_time, preemption_mode)
-        self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator, self.preemption)
+        policy = policy or make_policy("fcfs")
+        self.scheduler = Scheduler(self.config, self.manager, policy, estimator, self.preemption, drafter)
         self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []
         self.plans: list[StepPlan] = []
+        self.results: dict[int, StepResult] = {}
+        """Of steps that the worker has run and that are not settled."""
 
     def add(self, *sequences: Sequence) -> None:
         for sequence in sequences:
@@ -262,8 +307,14 @@ class Rig:
         self.check_plan(plan)
         return plan
 
+    def run(self, plan: StepPlan, failed: Tokens[int] = ()) -> None:
+        """The worker runs the plan; its result waits to be settled."""
+        self.results[plan.step_id] = self.worker.run(plan, failed)
+
     def settle(self, plan: StepPlan, failed: Tokens[int] = ()) -> list[SequenceUpdate]:
-        updates = self.scheduler.settle(plan, self.worker.run(plan, failed), float(len(self.plans)))
+        if plan.step_id not in self.results:
+            self.run(plan, failed)
+        updates = self.scheduler.settle(plan, self.results.pop(plan.step_id), float(len(self.plans)))
         self.updates += updates
         self.scheduler.check_integrity()
         return updates
@@ -304,6 +355,7 @@ class Rig:
         assert len(plan.sequences) <= config.max_num_seqs
         assert len({share.seq_id for share in plan.sequences}) == len(plan.sequences)
         sizes = [share.num_new for share in plan.sequences]
+        kinds = [share.kind for share in plan.sequences]
         chunk = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
         assert all(1 <= size <= chunk for size in sizes)
-        assert [size > 1 for size in sizes] == sorted(size > 1 for size in sizes), "decodes stand first"
+        assert kinds == sorted(kinds, reverse=True), "decodes stand first"

@@ -6,19 +6,20 @@ import pytest
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 
 from octavo.scheduler.estimator import Estimator
-from octavo.step import ScheduledSequence, StepPlan
+from octavo.step import ScheduledSequence, ShareKind, StepPlan
 
 
 def decode_plan(num_sequences: int, context: int) -> StepPlan:
-    return StepPlan(1, [ScheduledSequence(i, context, 1, [], True) for i in range(num_sequences)])
+    return StepPlan(1, [ScheduledSequence(i, ShareKind.DECODE, context, 1, [], True) for i in range(num_sequences)])
 
 
 def prefill_plan(num_tokens: int) -> StepPlan:
-    return StepPlan(1, [ScheduledSequence(1, 0, num_tokens, [], True)])
+    return StepPlan(1, [ScheduledSequence(1, ShareKind.PREFILL, 0, num_tokens, [], True)])
 
 
 def mixed_plan(num_decodes: int, num_tokens: int) -> StepPlan:
-    return StepPlan(1, [*decode_plan(num_decodes, 100).sequences, ScheduledSequence(99, 0, num_tokens, [], False)])
+    prefill = ScheduledSequence(99, ShareKind.PREFILL, 0, num_tokens, [], False)
+    return StepPlan(1, [*decode_plan(num_decodes, 100).sequences, prefill])
 
 
 def steps_with_decodes(estimator: Estimator, target_s: float, count: int, factor: float = 1.0) -> list[int]:

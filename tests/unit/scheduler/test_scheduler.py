@@ -9,11 +9,11 @@ from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.budget import PROMPT_LOGPROBS_TOKENS_PER_STEP
+from octavo.scheduler.budget import EXTRA_LOGIT_ROWS
 from octavo.scheduler.policies.fcfs import FirstComeFirstServed
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import FinishReason, Sequence, SequenceState
-from octavo.step import SampledToken, StepResult
+from octavo.step import SampledTokens, StepResult
 
 ENDLESS = frozenset[int]()
 
@@ -134,7 +134,7 @@ def test_prompt_logprobs_read_nothing_from_the_cache_but_fill_it() -> None:
     rig.finish()
     wanting = make_sequence(2, range(100), sampling=SamplingParams(prompt_logprobs=1))
     rig.add(wanting)
-    assert shares(rig) == [(2, 0, PROMPT_LOGPROBS_TOKENS_PER_STEP)]
+    assert shares(rig) == [(2, 0, EXTRA_LOGIT_ROWS)]
     rig.finish()
     assert wanting.num_cached_prompt == 0
     entries = [e.token_id for u in rig.updates if u.seq_id == 2 and u.prompt_logprobs for e in u.prompt_logprobs.entries]
@@ -235,7 +235,7 @@ def test_a_missing_or_impossible_token_ends_that_sequence_only(token_id: int | N
     rig = Rig()
     rig.add(endless(1, 10), endless(2, 10))
     plan = rig.schedule()
-    sampled = [SampledToken(2, 5)] + ([] if token_id is None else [SampledToken(1, token_id)])
+    sampled = [SampledTokens(2, [5])] + ([] if token_id is None else [SampledTokens(1, [token_id])])
     updates = {update.seq_id: update for update in rig.scheduler.settle(plan, StepResult(plan.step_id, sampled), 1.0)}
     assert updates[1].finish_reason is FinishReason.ERROR and "the worker returned" in (updates[1].error or "")
     assert updates[2].new_token_ids == [5]

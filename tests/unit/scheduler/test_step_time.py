@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from octavo.scheduler.step_time import StepShape, StepTimeModel
-from octavo.step import ScheduledSequence, StepPlan
+from octavo.step import ScheduledSequence, ShareKind, StepPlan
 
 TRUTH = (0.004, 0.0006, 0.0025, 4e-8)
 
@@ -33,7 +33,8 @@ def fitted(num_steps: int, noise: float = 0.0, seed: int = 1) -> StepTimeModel:
 
 
 def test_the_shape_of_a_plan_counts_decodes_prefill_and_attended_positions() -> None:
-    plan = StepPlan(1, [ScheduledSequence(1, 10, 1, [], True), ScheduledSequence(2, 100, 20, [], False)])
+    decode = ScheduledSequence(1, ShareKind.DECODE, 10, 1, [], True)
+    plan = StepPlan(1, [decode, ScheduledSequence(2, ShareKind.PREFILL, 100, 20, [], False)])
     assert StepShape.of(plan) == StepShape(20, 1, 10 + 20 * 110)
 
 

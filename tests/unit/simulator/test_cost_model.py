@@ -10,7 +10,7 @@ from tests.unit.simulator.traces import COST
 
 from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import StepLoad, fit, load_of, nonnegative_least_squares, pairs_of
-from octavo.step import NewSequence, ScheduledSequence, StepPlan
+from octavo.step import NewSequence, ScheduledSequence, ShareKind, StepPlan
 
 
 def seconds(load: StepLoad) -> float:
@@ -70,5 +70,6 @@ def test_nonnegative_least_squares_is_optimal_on_the_border() -> None:
 
 def test_load_of_a_plan_counts_single_positions_as_decodes() -> None:
     new = NewSequence([1] * 40, 40, 0, 0, SamplingParams(), [])
-    plan = StepPlan(1, [ScheduledSequence(1, 9, 1, [], True), ScheduledSequence(2, 8, 4, [], False, new)])
+    decode = ScheduledSequence(1, ShareKind.DECODE, 9, 1, [], True)
+    plan = StepPlan(1, [decode, ScheduledSequence(2, ShareKind.PREFILL, 8, 4, [], False, new=new)])
     assert load_of(plan) == StepLoad(prefill_tokens=4, prefill_pairs=9 + 10 + 11 + 12, decode_seqs=1, decode_context=10)

@@ -11,12 +11,13 @@ from octavo.config.engine import EngineConfig
 from octavo.config.resolve import Resolved
 from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.engine_core import EngineCore
-from octavo.engine.core.engine_core import Worker as StepWorker
+from octavo.engine.core.retry import Worker as StepWorker
 from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import open_checkpoint
 from octavo.loader.identity import FileIdentity
 from octavo.models.registry import declare
 from octavo.ops.interface import Program
+from octavo.scheduler.drafter import Drafter
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.preemption import Preemption
@@ -46,17 +47,27 @@ def build_core(
     wrap_worker: Callable[[StepWorker], StepWorker] | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
+    depth: int = 1,
+    drafter: Drafter | None = None,
 ) -> BuiltCore:
-    """config.loading.model is a path here; wrap_worker may put an observer around the worker.
+    """config.loading.model is a path here; wrap_worker may put an observer around the worker; depth as in EngineCore.
 
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
     # The face in front of the core has read the same configuration and logged what is odd about it.
     checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
     loaded, resolved = load_and_resolve(config, checkpoint)
-    worker = Worker(resolved.config, loaded)
+    worker = Worker(resolved.config, loaded, overlap=depth > 1)
     observed = worker if wrap_worker is None else wrap_worker(worker)
-    core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)
+    core = assemble_core(
+        resolved.config,
+        observed,
+        checkpoint.weights_version,
+        worker.swap_block_s,
+        clock=clock,
+        depth=depth,
+        drafter=drafter,
+    )
     description = resolved.describe(worker.backend.describe())
     return BuiltCore(core, resolved, checkpoint.weights_version, description, checkpoint.files, lambda: worker.program)
 
@@ -68,6 +79,8 @@ def assemble_core(
     swap_block_s: float | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
+    depth: int = 1,
+    drafter: Drafter | None = None,
 ) -> EngineCore:
     """Scheduler and KV cache around a worker. swap_block_s: see Preemption.measured_block_s."""
     cache = config.cache
@@ -80,5 +93,6 @@ def assemble_core(
     )
     estimator = Estimator()
     preemption = Preemption(estimator.step_time, measured_block_s=swap_block_s)
-    scheduler = Scheduler(config.scheduler, kv_cache, policy_for(config.scheduler, estimator), estimator, preemption)
-    return EngineCore(config, scheduler, kv_cache, worker, clock)
+    policy = policy_for(config.scheduler, estimator)
+    scheduler = Scheduler(config.scheduler, kv_cache, policy, estimator, preemption, drafter)
+    return EngineCore(config, scheduler, kv_cache, worker, clock, depth=depth)

@@ -13,7 +13,7 @@ from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.step_time import StepShape
 from octavo.sequence import Sequence
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, StepPlan, StepResult
 
 BASE_S, PREFILL_S, DECODE_S, ATTENDED_S = 0.005, 0.0005, 0.001, 2e-8
 BLOCK_SIZE = 16
@@ -78,7 +78,7 @@ class VirtualEngine:
             if self.waiting.pop(share.seq_id, None) is not None:
                 self.served[share.seq_id].started_s = self.now
         self.now += step_seconds(plan)
-        sampled = [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample]
+        sampled = [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample]
         for update in self.scheduler.settle(plan, StepResult(plan.step_id, sampled), self.now):
             if update.new_token_ids:
                 self.served[update.seq_id].tokens_s.append(self.now)
