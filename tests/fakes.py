@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from octavo.config.machine import Machine
 from octavo.config.resolve import resolve
 from octavo.engine.core.build import BuiltCore, assemble_core
 from octavo.loader.checkpoint import open_config
+from octavo.request import Request
+from octavo.sampling_params import SamplingParams
+from octavo.sequence import Sequence
 from octavo.step import (
     NewSequence,
     Relayout,
     RelayoutResult,
-    SampledToken,
+    SampledTokens,
     ScheduledSequence,
     StepPlan,
     StepResult,
@@ -30,7 +34,7 @@ from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 EOS = 256
 VOCAB_SIZE = 260
-MACHINE = Machine(num_cpus=2, available_bytes=2**30)
+MACHINE = Machine(num_cpus=2, available_bytes=2**30, total_bytes=2**31)
 MODEL_CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -79,6 +83,31 @@ def write_model(folder: Path) -> Path:
     return folder
 
 
+def make_sequence(
+    seq_id: int,
+    prompt: Iterable[int],
+    max_tokens: int = 4,
+    *,
+    choice: int = 0,
+    fork_of: int | None = None,
+    adapter_id: str = "",
+    output_token_ids: Iterable[int] = (),
+    expected_s: float = 0.0,
+    **fields: Any,
+) -> Sequence:
+    """A sequence of a request of its own; fields of the request as keywords."""
+    values: dict[str, Any] = {
+        "request_id": f"r{seq_id}",
+        "sampling": SamplingParams(max_tokens=max_tokens),
+        "seed": 0,
+        "stop_token_ids": [],
+        "arrival_s": 0.0,
+        **fields,
+    }
+    request = Request(prompt_token_ids=list(prompt), max_tokens=max_tokens, **values)
+    return Sequence(seq_id, request, choice, fork_of, adapter_id, list(output_token_ids), expected_s=expected_s)
+
+
 class FakeWorker:
     """What follows a prompt in `scripts` (by its text) is that script, then EOS; else it is a function of the history alone.
 
@@ -89,13 +118,27 @@ class FakeWorker:
         self.scripts = scripts or {}
         self.before_step = before_step
         self.known: dict[int, tuple[NewSequence, list[int]]] = {}
+        self.started: deque[StepPlan] = deque()
         self.num_steps = 0
         self.batch_sizes: list[int] = []
         self.relayouts: list[Relayout] = []
         self.fail_reconfigure: Exception | None = None
         self.swap_block_s: float | None = None
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def start(self, plan: StepPlan) -> None:
+        self.started.append(plan)
+
+    def finish(self) -> StepResult:
+        try:
+            return self._run(self.started.popleft())
+        except BaseException:
+            self.started.clear()
+            raise
+
+    def drop(self) -> None:
+        self.started.clear()
+
+    def _run(self, plan: StepPlan) -> StepResult:
         self.num_steps += 1
         self.batch_sizes.append(len(plan.sequences))
         for seq_id in plan.removed:
@@ -104,6 +147,7 @@ class FakeWorker:
             if share.new is not None:
                 assert share.seq_id not in self.known, "told twice"
                 self.known[share.seq_id] = (share.new, list(share.new.token_ids))
+            self.known[share.seq_id][1].extend(share.token_ids)
         if self.before_step is not None:
             self.before_step(plan)
         for share in plan.sequences:
@@ -119,11 +163,18 @@ class FakeWorker:
             del self.known[seq_id]
         return RelayoutResult(swap_block_s=self.swap_block_s)
 
-    def _sample(self, share: ScheduledSequence) -> SampledToken:
-        new, token_ids = self.known[share.seq_id]
-        token_id = self._next(new, token_ids)
-        token_ids.append(token_id)
-        return SampledToken(share.seq_id, token_id, fake_logprobs(token_id, new.sampling.logprobs))
+    def _sample(self, share: ScheduledSequence) -> SampledTokens:
+        """What follows, and what follows that, as long as the share has guessed it."""
+        new, known = self.known[share.seq_id]
+        sampled = SampledTokens(share.seq_id, [])
+        for draft in [*share.draft_token_ids, None]:
+            token_id = self._next(new, known + sampled.token_ids)
+            sampled.token_ids.append(token_id)
+            sampled.logprobs += fake_logprobs(token_id, new.sampling.logprobs)
+            if token_id != draft:
+                break
+            sampled.num_accepted += 1
+        return sampled
 
     def _next(self, new: NewSequence, token_ids: list[int]) -> int:
         script = self.scripts.get(_prompt(new))
@@ -131,7 +182,7 @@ class FakeWorker:
             return fake_token(token_ids, new.seed, new.choice)
         done = len(token_ids) - new.num_prompt
         following: list[int] = [*script.encode(), EOS]
-        return following[done]
+        return following[min(done, len(following) - 1)]
 
 
 def fake_token(token_ids: list[int], seed: int, choice: int) -> int:
@@ -148,11 +199,11 @@ def fake_text(prompt: str, count: int, seed: int = 0, choice: int = 0) -> str:
     return bytes(token_ids[len(prompt.encode()) :]).decode()
 
 
-def fake_logprobs(token_id: int, count: int | None) -> TokenLogprobs | None:
+def fake_logprobs(token_id: int, count: int | None) -> list[TokenLogprobs]:
     if count is None:
-        return None
+        return []
     others = [(token_id + 1 + i) % VOCAB_SIZE for i in range(count)]
-    return TokenLogprobs(token_id, -0.5, count + 1, others, [-0.1 * (i + 1) for i in range(count)])
+    return [TokenLogprobs(token_id, -0.5, count + 1, others, [-0.1 * (i + 1) for i in range(count)])]
 
 
 def make_fake_core(config: EngineConfig, worker: FakeWorker | None = None) -> BuiltCore:

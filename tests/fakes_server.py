@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
+from tests.configs import resolved_config
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from octavo.config.cache import GIB, CacheConfig
+from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
-from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
-from octavo.config.scheduler import SchedulerConfig
+from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import MemoryReport, memory_report
-from octavo.sampling_params import SamplingParams
+from octavo.kvcache.report import MemoryReport
+from octavo.kvcache.survey import memory_report
+from octavo.request import NO_OPTIONS, Request, RequestOptions
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.emitter import TextEmitter
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
@@ -59,6 +61,7 @@ class FakeEngine:
     """Answers every prompt with ANSWER, a token per delivery.
 
     release        deliveries after the first wait for it; set by default
+    on_request     called for each request when it arrives
     fail_first     raised before the first delivery; fail_after_tokens: RuntimeError once that many tokens were delivered
     running        ids of requests whose iterator is open; aborted: those closed before they finished
     requests       (prompt, sampling params, priority, cache salt) of every request, in order; tenants, timeouts_s beside it
@@ -83,15 +86,14 @@ class FakeEngine:
         )
         self.max_model_len = 512
         self.generation_defaults: dict[str, Any] = {}
-        self.resolved_config = EngineConfig(
-            cache=CacheConfig(num_gpu_blocks_override=64, kv_cache_memory=1.0), scheduler=SchedulerConfig(max_model_len=512)
-        )
+        self.resolved_config = resolved_config()
         self.metrics = CollectorRegistry()
         self.weights_version = "0123456789abcdef"
         self.release = asyncio.Event()
         self.release.set()
         self.answer = ANSWER
         self.fail_first: OctavoError | None = None
+        self.on_request: Callable[[], None] = lambda: None
         self.fail_after_tokens: int | None = None
         self.finish_with: str | None = None
         self.is_dead = False
@@ -108,33 +110,43 @@ class FakeEngine:
         prompt: list[int],
         sampling_params: SamplingParams,
         request_id: str,
+        options: RequestOptions = NO_OPTIONS,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = "default",
-        timeout_s: float | None = None,
+        output_kind: RequestOutputKind = RequestOutputKind.DELTA,
     ) -> AsyncGenerator[RequestOutput, None]:
-        self.requests.append((prompt, sampling_params, priority, cache_salt))
-        self.tenants.append(tenant)
-        self.timeouts_s.append(timeout_s)
+        self.requests.append((prompt, sampling_params, options.priority, options.cache_salt))
+        self.tenants.append(options.tenant)
+        self.timeouts_s.append(options.timeout_s)
+        self.on_request()
         if self.fail_first is not None:
             raise self.fail_first
+        policy = self.resolved_config.scheduler.scheduler_policy
+        processor = InputProcessor(self.tokenizer, self.model_config, self.max_model_len, scheduler_policy=policy)
+        request = processor.prepare(prompt, sampling_params, request_id, options, arrival_s=0.0).request
         self.running.add(request_id)
         await self._tell()
         finished = False
         try:
-            async for output in self._deliver(prompt, sampling_params, request_id):
+            whole: RequestOutput | None = None
+            async for output in self._deliver(request):
                 finished = output.finished
-                yield output
+                if output_kind is RequestOutputKind.DELTA:
+                    yield output
+                elif whole is None:
+                    whole = output
+                else:
+                    whole.append(output)
+            if whole is not None:
+                yield whole
         finally:
             self.running.discard(request_id)
             if not finished:
                 self.aborted.append(request_id)
             await self._tell()
 
-    async def _deliver(self, prompt: list[int], params: SamplingParams, request_id: str) -> AsyncIterator[RequestOutput]:
+    async def _deliver(self, request: Request) -> AsyncIterator[RequestOutput]:
+        params, prompt = request.sampling, request.prompt_token_ids
         script = self.tokenizer.encode(self.answer, add_special_tokens=False) + [258]
-        limit = params.max_tokens if params.max_tokens is not None else len(script)
         emitters = [
             TextEmitter(self.tokenizer, stop=params.stop, include_stop_str_in_output=params.include_stop_str_in_output)
             for _ in range(params.n)
@@ -157,7 +169,7 @@ class FakeEngine:
                     finish, stop = "stop", emitter.stopped
                 elif token_id == 258:
                     finish = "stop"
-                elif position + 1 == limit:
+                elif position + 1 == request.max_tokens:
                     finish = "length"
                 if self.finish_with is not None and position == 2:
                     finish = self.finish_with
@@ -167,7 +179,7 @@ class FakeEngine:
                 logprobs = None if params.logprobs is None else [self._logprobs(token_id, params.logprobs)]
                 outputs.append(CompletionOutput(index, text, [token_id], None, logprobs, finish, stop))
             yield RequestOutput(
-                request_id,
+                request.request_id,
                 None,
                 prompt,
                 outputs,
@@ -187,6 +199,11 @@ class FakeEngine:
 
     def _prompt_logprobs(self, prompt: list[int], num_top: int) -> list[PositionLogprobs | None]:
         return [None, *(self._logprobs(token_id, num_top) for token_id in prompt[1:])]
+
+    def deliver_one(self) -> None:
+        """Let each running request deliver once more, and no more than that."""
+        self.release.set()
+        self.release.clear()
 
     async def _tell(self) -> None:
         async with self._changed:

@@ -12,8 +12,7 @@ from typing import Any
 import gguf
 import numpy as np
 from numpy.typing import NDArray
-
-import tiny_models
+from tests import tiny_models
 
 F32 = NDArray[np.float32]
 

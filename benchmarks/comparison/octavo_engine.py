@@ -7,14 +7,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from comparison.processes import PeerError
 from comparison.settings import Settings
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
 from octavo.loader.checkpoint import open_checkpoint
-from octavo.sampling_params import SamplingParams
+from octavo.models.registry import declare
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 BLOCK_SIZE = 16
 
@@ -45,17 +47,19 @@ class Work:
 
 
 def work_of(model: Path) -> Work:
-    checkpoint = open_checkpoint(model)
-    matrices = {name: tensor for name, tensor in checkpoint.tensors.items() if len(tensor.shape) == 2}
-    embedding = matrices.pop("model.embed_tokens.weight")
-    head = matrices.pop("lm_head.weight", embedding)
-    macs = sum(tensor.shape[0] * tensor.shape[1] for tensor in matrices.values())
-    return Work(macs, sum(tensor.data.nbytes for tensor in matrices.values()) + head.data.nbytes)
+    checkpoint = open_checkpoint(model, declare)
+    matrices = [parameter for parameter in checkpoint.parameters if len(parameter.shape) == 2]
+    inner = [parameter for parameter in matrices if parameter.role not in ("embedding", "head")]
+    head = next((parameter for parameter in matrices if parameter.role == "head"), None)
+    if head is None:
+        head = next(parameter for parameter in matrices if parameter.role == "embedding")
+    macs = sum(parameter.shape[0] * parameter.shape[1] for parameter in inner)
+    return Work(macs, sum(checkpoint.tensors[parameter.name].nbytes for parameter in (*inner, head)))
 
 
 def make_engine(settings: Settings, longest: int, num_seqs: int = 1) -> LLMEngine:
     """An engine with room for num_seqs sequences of `longest` tokens; the prefix cache is off, as it is for the peers."""
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "model": str(settings.model),
         "num_threads": settings.threads,
         "enable_prefix_caching": False,
@@ -64,7 +68,7 @@ def make_engine(settings: Settings, longest: int, num_seqs: int = 1) -> LLMEngin
         "block_size": BLOCK_SIZE,
         "num_gpu_blocks_override": num_seqs * -(-longest // BLOCK_SIZE) + 2,
     }
-    return LLMEngine(EngineArgs.from_options(**(options | settings.octavo_args)).create_engine_config())
+    return LLMEngine(EngineArgs(**(options | settings.octavo_args)).create_engine_config())
 
 
 class EngineUnderTest:
@@ -101,7 +105,7 @@ class EngineUnderTest:
         self._num_requests += 1
         params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
         start_s = time.perf_counter()
-        self._engine.add_request(str(self._num_requests), prompt, params, output_kind=OutputKind.DELTA)
+        self._engine.add_request(str(self._num_requests), prompt, params, output_kind=RequestOutputKind.DELTA)
         first_s, num_output = 0.0, 0
         while self._engine.has_unfinished_requests():
             num_output += count_tokens(self._engine.step())
@@ -128,7 +132,7 @@ def run_batch(engine: LLMEngine, prompts: Sequence[str], output_lens: Sequence[i
     start_s = time.perf_counter()
     for index, (prompt, output_len) in enumerate(zip(prompts, output_lens, strict=True)):
         params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
-        engine.add_request(f"{start_s}-{index}", prompt, params, output_kind=OutputKind.FINAL_ONLY)
+        engine.add_request(f"{start_s}-{index}", prompt, params, output_kind=RequestOutputKind.FINAL_ONLY)
     while engine.has_unfinished_requests():
         outputs = engine.step()
         num_input += sum(len(output.prompt_token_ids) for output in outputs)

@@ -12,10 +12,9 @@ from typing import Any
 from comparison.octavo_engine import count_tokens, make_engine
 from comparison.processes import PeerError
 from comparison.settings import Settings
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
 from octavo.ops.interface import F32, Program, StepInputs
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 PROMPT_LEN = 32
 
@@ -23,7 +22,7 @@ PROMPT_LEN = 32
 class TimedProgram:
     """A program that remembers how long its last run took."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program[F32]) -> None:
         self._program = program
         self.seconds = 0.0
 
@@ -50,7 +49,7 @@ def _measure(engine: LLMEngine, num_seqs: int, num_steps: int) -> dict[str, floa
     params = SamplingParams(temperature=0.0, max_tokens=num_steps + 8, ignore_eos=True)
     for index in range(num_seqs):
         prompt = [(index * PROMPT_LEN + position) % 1000 + 100 for position in range(PROMPT_LEN)]
-        engine.add_request(str(index), prompt, params, output_kind=OutputKind.DELTA)
+        engine.add_request(str(index), prompt, params, output_kind=RequestOutputKind.DELTA)
     while count_tokens(engine.step()) < num_seqs:
         if not engine.has_unfinished_requests():
             raise PeerError(f"octavo never decoded {num_seqs} sequences in one step")

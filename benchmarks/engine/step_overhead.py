@@ -10,22 +10,20 @@ import argparse
 import json
 import statistics
 import time
+from collections import deque
 
 import msgspec
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedBackendConfig, ResolvedCacheConfig, ResolvedConfig, ResolvedSchedulerConfig
 from octavo.engine.core.build import assemble_core
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.wire.messages import FromCore, StepOutputs
 from octavo.request import Request
-from octavo.sampling_params import SamplingParams
-from octavo.step import SampledToken, StepPlan, StepResult, TokenLogprobs
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.step import Relayout, RelayoutResult, SampledTokens, StepPlan, StepResult, TokenLogprobs
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 
 NUM_STEPS = 200
@@ -36,11 +34,22 @@ class IdleWorker:
 
     def __init__(self, num_logprobs: int) -> None:
         top = list(range(num_logprobs))
-        self._logprobs = TokenLogprobs(7, -1.0, 1, top, [-1.0] * num_logprobs) if num_logprobs else None
+        self._logprobs = [TokenLogprobs(7, -1.0, 1, top, [-1.0] * num_logprobs)] if num_logprobs else []
+        self._plans: deque[StepPlan] = deque()
 
-    def execute(self, plan: StepPlan) -> StepResult:
-        sampled = [SampledToken(share.seq_id, 7, self._logprobs) for share in plan.sequences if share.needs_sample]
+    def start(self, plan: StepPlan) -> None:
+        self._plans.append(plan)
+
+    def finish(self) -> StepResult:
+        plan = self._plans.popleft()
+        sampled = [SampledTokens(share.seq_id, [7], self._logprobs) for share in plan.sequences if share.needs_sample]
         return StepResult(plan.step_id, sampled)
+
+    def drop(self) -> None:
+        self._plans.clear()
+
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
+        raise AssertionError("nothing is changed here")
 
 
 def letters() -> Tokenizer:
@@ -51,9 +60,12 @@ def letters() -> Tokenizer:
 
 def measure(num_sequences: int, num_logprobs: int) -> dict[str, float]:
     """Median microseconds per step of each part."""
-    config = EngineConfig(
-        cache=CacheConfig(num_gpu_blocks_override=num_sequences * 32),
-        scheduler=SchedulerConfig(max_model_len=512, max_num_seqs=num_sequences),
+    config = ResolvedConfig(
+        cache=ResolvedCacheConfig(
+            num_gpu_blocks_override=num_sequences * 32, kv_cache_memory=1.0, num_swap_blocks_override=0, swap_space=0.0
+        ),
+        scheduler=ResolvedSchedulerConfig(max_model_len=512, max_num_seqs=num_sequences),
+        backend=ResolvedBackendConfig(num_threads=1),
     )
     core = assemble_core(config, IdleWorker(num_logprobs), b"none")
     outputs = OutputProcessor(letters(), Ledger())
@@ -68,7 +80,7 @@ def measure(num_sequences: int, num_logprobs: int) -> dict[str, float]:
             stop_token_ids=[25],
             arrival_s=0.0,
         )
-        outputs.add(request, None, OutputKind.DELTA)
+        outputs.add(request, None, RequestOutputKind.DELTA)
         core.add_request(request)
     while core.stats().num_running < num_sequences or core.stats().num_waiting:
         outputs.process(core.step(), 0.0)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-from one_op import compile_program, float_tensor, make_cpu, median_seconds, parser, step, streaming_read_gb_s
+from one_op import AnyOps, compile_program, float_tensor, make_cpu, median_seconds, parser, step, streaming_read_gb_s
 
-from octavo.ops.interface import AttentionSpec, Backend, KVCacheSpec, Ops, Tensor
+from octavo.ops.interface import AttentionSpec, KVCacheSpec
+from octavo.ops.registry import AnyBackend
 
 BLOCK_SIZE = 16
 LAYERS = 8
@@ -80,19 +82,19 @@ class Figure:
     of_read: float
 
 
-def fill_cache(backend: Backend, case: Case, heads: Heads) -> None:
+def fill_cache(backend: AnyBackend, case: Case, heads: Heads) -> None:
     """Write every position once: pages never written would all be one page of zeros, which no cache misses."""
     width = heads.num_kv_heads * heads.head_dim
     keys = np.random.default_rng(1).standard_normal((case.num_seqs * FILL_TOKENS, width), np.float32)
     table = backend.parameters.load_linear([float_tensor(keys)], [None])
 
-    def forward(ops: Ops) -> Tensor:
+    def forward(ops: AnyOps) -> Any:
         x = ops.embedding(table)
         for layer in range(LAYERS):
             ops.kv_write(x, x, heads.layer(layer))
         return x
 
-    program = compile_program(backend, forward, len(keys), case.num_seqs)
+    program = compile_program(backend, forward, len(keys), case.num_seqs, case.context)
     for first in range(0, case.context, FILL_TOKENS):
         new = min(FILL_TOKENS, case.context - first)
         program.run(step(case.num_seqs, new, first, case.blocks_each, BLOCK_SIZE))
@@ -102,19 +104,19 @@ def measure(case: Case, heads: Heads, kv: str, isa: str, threads: int, seconds: 
     """Time LAYERS layers; the queries of a layer are the results of the one before."""
     blocks = case.num_seqs * case.blocks_each
     cache = KVCacheSpec(LAYERS, blocks, heads.num_kv_heads, BLOCK_SIZE, heads.head_dim, kv)
-    backend = make_cpu(isa, threads, cache, case.context)
+    backend = make_cpu(isa, threads, cache)
     rows, width = case.num_seqs * case.new, heads.num_heads * heads.head_dim
     queries = np.random.default_rng(0).standard_normal((rows, width), np.float32)
     table = backend.parameters.load_linear([float_tensor(queries)], [None])
 
-    def forward(ops: Ops) -> Tensor:
+    def forward(ops: AnyOps) -> Any:
         x = ops.embedding(table)
         for layer in range(LAYERS):
             x = ops.paged_attention(x, heads.layer(layer))
         return x
 
     fill_cache(backend, case, heads)
-    program = compile_program(backend, forward, rows, case.num_seqs)
+    program = compile_program(backend, forward, rows, case.num_seqs, case.context)
     inputs = step(case.num_seqs, case.new, case.context - case.new, case.blocks_each, BLOCK_SIZE)
     elapsed_s = median_seconds(program, inputs, seconds) / LAYERS
     macs = 2 * width * case.positions_seen

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
-from one_op import compile_program, float_tensor, make_cpu, median_seconds, parser, step, streaming_read_gb_s
+from one_op import AnyOps, compile_program, float_tensor, make_cpu, median_seconds, parser, step, streaming_read_gb_s
 
 from octavo.loader.formats import bytes_per_row
-from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import Backend, KVCacheSpec, Ops, Tensor, Weight
+from octavo.loader.stored import StoredRows
+from octavo.ops.interface import KVCacheSpec
+from octavo.ops.registry import AnyBackend
 
 FLOATS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 BLOCKS = {
@@ -55,18 +57,18 @@ class Figure:
     of_best_seen: float = 0.0
 
 
-def random_weight(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def random_weight(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     """Random values: small floats, or random codes with scales of ordinary size."""
     if format in FLOATS:
         values = (rng.standard_normal((rows, columns), np.float32) * 0.02).astype(FLOATS[format])
-        return StoredTensor("weight", (rows, columns), format, values.view(np.uint8), None, "memory: weight")
+        return StoredRows("weight", (rows, columns), format, values.view(np.uint8), None, "memory: weight")
     data = rng.integers(0, 256, (rows, bytes_per_row(format, columns)), np.uint8)
     block, offsets = BLOCKS[format]
     blocks = data.reshape(rows, -1, block)
     for offset in offsets:
         scales = rng.uniform(0.0001, 0.001, blocks.shape[:2]).astype(np.float16)
         blocks[:, :, offset : offset + 2] = scales[..., None].view(np.uint8)
-    return StoredTensor("weight", (rows, columns), format, data, None, "memory: weight")
+    return StoredRows("weight", (rows, columns), format, data, None, "memory: weight")
 
 
 def measure(isa: str, threads: int, formats: list[str], row_counts: list[int], seconds: float) -> list[Figure]:
@@ -74,7 +76,7 @@ def measure(isa: str, threads: int, formats: list[str], row_counts: list[int], s
     rng = np.random.default_rng(0)
     figures = []
     for format in formats:
-        backend = make_cpu(isa, threads, CACHE, max(row_counts))
+        backend = make_cpu(isa, threads, CACHE)
         # The rows enter as an embedding table.
         table = backend.parameters.load_linear(
             [float_tensor(rng.standard_normal((max(row_counts), COLUMNS), np.float32))], [None]
@@ -91,17 +93,17 @@ def measure(isa: str, threads: int, formats: list[str], row_counts: list[int], s
     return figures
 
 
-def time_products(backend: Backend, table: Weight, weights: list[Weight], rows: int, seconds: float) -> float:
+def time_products(backend: AnyBackend, table: Any, weights: list[Any], rows: int, seconds: float) -> float:
     """Seconds of the sum of x times each weight; the additions are fused into the products."""
 
-    def forward(ops: Ops) -> Tensor:
+    def forward(ops: AnyOps) -> Any:
         x = ops.embedding(table)
         total = ops.linear(x, weights[0])
         for weight in weights[1:]:
             total = ops.add(ops.linear(x, weight), total)
         return total
 
-    program = compile_program(backend, forward, rows, 1)
+    program = compile_program(backend, forward, rows, 1, rows)
     return median_seconds(program, step(1, rows, 0, -(-rows // CACHE.block_size), CACHE.block_size), seconds)
 
 

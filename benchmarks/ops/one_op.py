@@ -8,48 +8,53 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from octavo import _native
 from octavo.config.machine import read_machine
-from octavo.config.model import RopeConfig
-from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import F32, Backend, KVCacheSpec, Ops, Program, StepInputs, Tensor
-from octavo.ops.registry import make_backend
+from octavo.loader.stored import StoredRows
+from octavo.ops.interface import F32, KVCacheSpec, Ops, Program, StepInputs, Tensor
+from octavo.ops.registry import AnyBackend, make_backend
 
 READ_BYTES = 256 << 20
 """Larger than the last-level caches of the machines we have seen."""
 
 LONG_RUN_S = 1.0
 
+AnyOps: TypeAlias = Ops[Any, Any, Any]
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionModel:
     """A model whose forward pass is a function of ops."""
 
-    function: Callable[[Ops], Tensor]
+    function: Callable[[AnyOps], Any]
 
-    def forward(self, ops: Ops) -> Tensor:
-        return self.function(ops)
+    def forward(self, ops: Ops[Tensor, Any, Any]) -> Tensor:
+        return self.function(ops)  # type: ignore[no-any-return]
 
 
-def make_cpu(isa: str, threads: int, cache: KVCacheSpec, max_position: int) -> Backend:
+def make_cpu(isa: str, threads: int, cache: KVCacheSpec) -> AnyBackend:
     backend = make_backend("cpu", num_threads=threads, isa=isa, dtype="auto", quantization="auto")
     backend.allocate_kv_cache(cache)
-    backend.parameters.load_rope(RopeConfig(rotary_dim=8), max_position)
     return backend
 
 
-def float_tensor(values: F32) -> StoredTensor:
+def float_tensor(values: F32) -> StoredRows:
     """values [rows, columns] as a stored float32 tensor."""
-    return StoredTensor("values", values.shape, "f32", values.view(np.uint8), None, "memory: values")
+    return StoredRows("values", values.shape, "f32", values.view(np.uint8), None, "memory: values")
 
 
-def compile_program(backend: Backend, function: Callable[[Ops], Tensor], max_tokens: int, max_seqs: int) -> Program:
+def compile_program(
+    backend: AnyBackend, function: Callable[[AnyOps], Any], max_tokens: int, max_seqs: int, max_position: int
+) -> Program[Any]:
     """A program that runs the function over all rows and hands out the last one, so that reading it costs nothing."""
     model = FunctionModel(lambda ops: ops.select_rows(function(ops)))
-    return backend.compile(model, max_tokens=max_tokens, max_logits=1, max_seqs=max_seqs, eager=False)
+    return backend.compile(
+        model, max_tokens=max_tokens, max_logits=1, max_seqs=max_seqs, max_position=max_position, eager=False
+    )
 
 
 def step(num_seqs: int, new: int, first: int, blocks_each: int, block_size: int) -> StepInputs:
@@ -69,7 +74,7 @@ def step(num_seqs: int, new: int, first: int, blocks_each: int, block_size: int)
     )
 
 
-def median_seconds(program: Program, inputs: StepInputs, budget_s: float) -> float:
+def median_seconds(program: Program[Any], inputs: StepInputs, budget_s: float) -> float:
     """Median time of a run, from as many as fit the budget after one that warms up: three at least, one if it takes long."""
     program.run(inputs)
     seconds: list[float] = []

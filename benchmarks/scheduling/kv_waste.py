@@ -17,14 +17,15 @@ import json
 import random
 import statistics
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import memory_report
+from octavo.kvcache.survey import memory_report
+from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import Sequence
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, StepPlan, StepResult
 
 MAX_MODEL_LEN = 2048
 MEAN_PROMPT, MEAN_OUTPUT = 161, 338
@@ -40,8 +41,16 @@ def sequences(count: int, seed: int) -> list[Sequence]:
         prompt = min(MAX_MODEL_LEN // 2, draw(rng, MEAN_PROMPT))
         output = min(MAX_MODEL_LEN - prompt, draw(rng, MEAN_OUTPUT))
         token_ids = [rng.randrange(49152) for _ in range(prompt)]
-        sampling = SamplingParams(max_tokens=output)
-        made.append(Sequence(seq_id, str(seq_id), token_ids, sampling, 0, output, frozenset({NEVER}), float(seq_id)))
+        request = Request(
+            request_id=str(seq_id),
+            prompt_token_ids=token_ids,
+            sampling=SamplingParams(max_tokens=output),
+            seed=0,
+            max_tokens=output,
+            stop_token_ids=[NEVER],
+            arrival_s=float(seq_id),
+        )
+        made.append(Sequence(seq_id, request))
     return made
 
 
@@ -51,13 +60,13 @@ def draw(rng: random.Random, mean: float) -> int:
 
 
 def answer(plan: StepPlan) -> StepResult:
-    return StepResult(plan.step_id, [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample])
+    return StepResult(plan.step_id, [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample])
 
 
 def measure(block_size: int, num_blocks: int, num_requests: int, seed: int) -> dict[str, float]:
     """Run the load through; figures of every tenth step in which requests waited for room."""
     manager = KVCacheManager(num_blocks, block_size)
-    config = SchedulerConfig(
+    config = ResolvedSchedulerConfig(
         max_num_seqs=4096, max_num_batched_tokens=8192, chunked_prefill_size=2048, max_model_len=MAX_MODEL_LEN
     )
     scheduler = Scheduler(config, manager, make_policy("fcfs"))
@@ -87,7 +96,7 @@ def measure(block_size: int, num_blocks: int, num_requests: int, seed: int) -> d
         "concurrency": round(mean, 1),
         "contiguous": contiguous,
         "ratio": round(mean / contiguous, 2),
-        "preemptions": scheduler.stats().num_preemptions,
+        "preemptions": scheduler.num_preemptions,
     }
 
 

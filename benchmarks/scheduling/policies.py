@@ -15,15 +15,16 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
+from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.step_time import StepShape
 from octavo.sequence import Sequence
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, StepPlan, StepResult
 
 POLICIES = ("fcfs", "sjf", "priority", "fair")
 GREEDY, LIGHT = "greedy", "light"
@@ -74,23 +75,27 @@ def load(seconds: float, seed: int = 1) -> list[Sequence]:
         requests.append((at_s, LIGHT, rng.randint(50, 300), rng.randint(10, 40)))
     requests.sort()
     return [
-        Sequence(
-            seq_id=seq_id,
-            request_id=str(seq_id),
-            prompt_token_ids=[seq_id] * prompt,
-            sampling=SamplingParams(),
-            seed=0,
-            max_tokens=output,
-            stop_token_ids=frozenset(),
-            arrival_s=at_s,
-            priority=0 if tenant == LIGHT else 1,
-            tenant=tenant,
-        )
+        make_sequence(seq_id, prompt, output, at_s, 0 if tenant == LIGHT else 1, tenant)
         for seq_id, (at_s, tenant, prompt, output) in enumerate(requests)
     ]
 
 
-def make_scheduler(policy: str, config: SchedulerConfig, num_blocks: int = NUM_BLOCKS) -> Scheduler:
+def make_sequence(seq_id: int, num_prompt: int, num_output: int, arrival_s: float, priority: int, tenant: str) -> Sequence:
+    request = Request(
+        request_id=str(seq_id),
+        prompt_token_ids=[seq_id] * num_prompt,
+        sampling=SamplingParams(),
+        seed=0,
+        max_tokens=num_output,
+        stop_token_ids=[],
+        arrival_s=arrival_s,
+        priority=priority,
+        tenant=tenant,
+    )
+    return Sequence(seq_id, request)
+
+
+def make_scheduler(policy: str, config: ResolvedSchedulerConfig, num_blocks: int = NUM_BLOCKS) -> Scheduler:
     estimator = Estimator()
     manager = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=False)
     return Scheduler(config, manager, make_policy(policy, estimator), estimator)
@@ -98,27 +103,27 @@ def make_scheduler(policy: str, config: SchedulerConfig, num_blocks: int = NUM_B
 
 def run(policy: str, requests: list[Sequence], *, speed: float = 1.0, max_num_seqs: int = 64, tokens: int = 256) -> Row:
     """The load on the virtual machine, which is `speed` times as fast as the formula says."""
-    config = SchedulerConfig(
+    config = ResolvedSchedulerConfig(
         max_num_seqs=max_num_seqs, max_num_batched_tokens=tokens, chunked_prefill_size=tokens, max_model_len=8192
     )
     scheduler, now, waits = make_scheduler(policy, config), 0.0, dict[int, float]()
     pending = list(reversed(requests))
     while pending or scheduler.has_work():
-        while pending and pending[-1].arrival_s <= now:
+        while pending and pending[-1].request.arrival_s <= now:
             scheduler.add(pending.pop())
         plan = scheduler.schedule(now)
         if plan is None:
-            now = pending[-1].arrival_s
+            now = pending[-1].request.arrival_s
             continue
         now += step_s(plan) / speed
-        sampled = [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample]
+        sampled = [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample]
         for update in scheduler.settle(plan, StepResult(plan.step_id, sampled), now):
             if update.new_token_ids:
-                waits.setdefault(update.seq_id, now - requests[update.seq_id].arrival_s)
-    by_tenant = {name: [waits[s.seq_id] for s in requests if s.tenant == name] for name in (GREEDY, LIGHT)}
+                waits.setdefault(update.seq_id, now - requests[update.seq_id].request.arrival_s)
+    by_tenant = {name: [waits[s.seq_id] for s in requests if s.request.tenant == name] for name in (GREEDY, LIGHT)}
     everybody = Waits.of(list(waits.values()))
     greedy = Waits.of(by_tenant[GREEDY] or [0.0])
-    return Row(policy, everybody, greedy, Waits.of(by_tenant[LIGHT]), round(now, 1), scheduler.stats().num_preemptions)
+    return Row(policy, everybody, greedy, Waits.of(by_tenant[LIGHT]), round(now, 1), scheduler.num_preemptions)
 
 
 def step_s(plan: StepPlan) -> float:
@@ -136,21 +141,12 @@ def step_cost(policy: str, num_running: int, num_waiting: int) -> tuple[float, f
 
 def _step_times(policy: str, num_running: int, num_waiting: int, num_steps: int = 300) -> list[float]:
     """Seconds of each step. Answers have 16 to 512 tokens, so that about one ends, and is replaced, in every step."""
-    config = SchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
+    config = ResolvedSchedulerConfig(max_num_seqs=num_running, max_num_batched_tokens=2048, max_model_len=4096)
     scheduler, rng = make_scheduler(policy, config, num_blocks=num_running * 300), random.Random(1)
     for seq_id in range(num_running + num_waiting):
         scheduler.add(
-            Sequence(
-                seq_id=seq_id,
-                request_id=str(seq_id),
-                prompt_token_ids=[1] * rng.randint(8, 64),
-                sampling=SamplingParams(),
-                seed=0,
-                max_tokens=rng.randint(16, 512),
-                stop_token_ids=frozenset(),
-                arrival_s=seq_id * 1e-6,
-                priority=rng.randint(0, 3),
-                tenant=f"t{rng.randint(0, 19)}",
+            make_sequence(
+                seq_id, rng.randint(8, 64), rng.randint(16, 512), seq_id * 1e-6, rng.randint(0, 3), f"t{rng.randint(0, 19)}"
             )
         )
     now, costs = 1.0, []
@@ -159,7 +155,7 @@ def _step_times(policy: str, num_running: int, num_waiting: int, num_steps: int 
         plan = scheduler.schedule(now)
         planned = time.perf_counter()
         assert plan is not None
-        result = StepResult(plan.step_id, [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample])
+        result = StepResult(plan.step_id, [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample])
         settling = time.perf_counter()
         now += 0.02
         scheduler.settle(plan, result, now)
@@ -195,7 +191,7 @@ def main() -> None:
 
 def _renumbered(requests: list[Sequence]) -> list[Sequence]:
     """The light tenant's requests alone."""
-    light = [sequence for sequence in requests if sequence.tenant == LIGHT]
+    light = [sequence for sequence in requests if sequence.request.tenant == LIGHT]
     for seq_id, sequence in enumerate(light):
         sequence.seq_id = seq_id
     return light

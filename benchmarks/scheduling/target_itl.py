@@ -21,9 +21,8 @@ import numpy as np
 
 from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 LARGE_STEP = 2048
 CALM_STEPS = 40
@@ -48,7 +47,7 @@ class Scene:
     def add(self, name: str, num_prompt: int, max_tokens: int) -> None:
         prompt = [int(token) for token in self._rng.integers(1000, 40_000, num_prompt)]
         params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=True)
-        self.engine.add_request(name, prompt, params, output_kind=OutputKind.DELTA)
+        self.engine.add_request(name, prompt, params, output_kind=RequestOutputKind.DELTA)
 
     def step(self) -> tuple[set[str], list[float]]:
         """One step: who got a token, and the gaps in ms of the streams that did."""

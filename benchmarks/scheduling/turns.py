@@ -10,10 +10,11 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from octavo.config.cache import GIB
 from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedBackendConfig, ResolvedCacheConfig, ResolvedConfig, narrowed
 from octavo.engine.core.build import assemble_core
 from octavo.engine.core.engine_core import EngineCore
 from octavo.request import Request
@@ -21,7 +22,7 @@ from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import load_of
 from octavo.simulator.profile import Profile
 from octavo.simulator.settings import engine_spec
-from octavo.step import Relayout, RelayoutResult, SampledToken, StepPlan, StepResult
+from octavo.step import Relayout, RelayoutResult, SampledTokens, StepPlan, StepResult
 
 RELAYOUT_S = 0.01
 """What a virtual worker takes to change its sizes; a real one 2 to 10 ms with a model of 135M parameters."""
@@ -71,12 +72,22 @@ class VirtualWorker:
 
     def __init__(self, profile: Profile, clock: OwnClock) -> None:
         self._cost, self._clock = profile.cost, clock
+        self._plans: deque[StepPlan] = deque()
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def start(self, plan: StepPlan) -> None:
+        self._plans.append(plan)
+
+    def finish(self) -> StepResult:
+        return self.run(self._plans.popleft())
+
+    def drop(self) -> None:
+        self._plans.clear()
+
+    def run(self, plan: StepPlan) -> StepResult:
         load = load_of(plan)
         seconds = self._cost.seconds(load.prefill_tokens, load.prefill_pairs, load.decode_seqs, load.decode_context)
         self._clock.advance(seconds + BLOCK_MOVE_S / 2 * (len(plan.swap_out) + len(plan.swap_in)))
-        return StepResult(plan.step_id, [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample])
+        return StepResult(plan.step_id, [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample])
 
     def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         self._clock.advance(RELAYOUT_S)
@@ -86,13 +97,17 @@ class VirtualWorker:
 def virtual_core(config: EngineConfig, clock: OwnClock, profile: Profile) -> EngineCore:
     """The engine of `config`, with a swap space as large as its KV cache, over a worker that computes nothing."""
     spec = engine_spec(config.cache, config.scheduler, profile)
-    cache = replace(
+    size_gib = spec.num_blocks * spec.block_size * profile.kv_bytes_per_token / GIB
+    cache = narrowed(
+        ResolvedCacheConfig,
         config.cache,
         num_gpu_blocks_override=spec.num_blocks,
-        kv_cache_memory=spec.num_blocks * spec.block_size * profile.kv_bytes_per_token / GIB,
+        kv_cache_memory=size_gib,
         num_swap_blocks_override=spec.num_blocks,
+        swap_space=size_gib,
     )
-    resolved = replace(config, cache=cache, scheduler=spec.scheduler)
+    backend = narrowed(ResolvedBackendConfig, config.backend, num_threads=1)
+    resolved = ResolvedConfig(loading=config.loading, cache=cache, scheduler=spec.scheduler, backend=backend)
     return assemble_core(resolved, VirtualWorker(profile, clock), b"virtual", BLOCK_MOVE_S, clock=clock)
 
 

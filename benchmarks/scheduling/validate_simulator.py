@@ -21,13 +21,12 @@ from pathlib import Path
 
 import numpy as np
 
-from octavo.config.engine import EngineConfig
 from octavo.config.loading import DEFAULT_MODEL
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.frontend.served_model import locate_model
 from octavo.engine.llm_engine import LLMEngine
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.simulator.calibrate import calibrate
 from octavo.simulator.fleet import FleetSpec, simulate
 from octavo.simulator.profile import Profile, load_profile
@@ -74,7 +73,7 @@ def run_engine(engine: LLMEngine, trace: Trace, max_concurrency: int | None, see
                 due_s[sent] = now_s
             length = int(trace.num_output[sent])
             params = SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True)
-            engine.add_request(str(sent), prompts[sent], params, output_kind=OutputKind.DELTA)
+            engine.add_request(str(sent), prompts[sent], params, output_kind=RequestOutputKind.DELTA)
             sent, live = sent + 1, live + 1
         if not live:
             time.sleep(max(0.0, due_s[sent] - now_s))
@@ -88,12 +87,9 @@ def run_engine(engine: LLMEngine, trace: Trace, max_concurrency: int | None, see
     return Figures(num_output / span_s, float(np.percentile(ttft_s, 90)))
 
 
-def predict(config: EngineConfig, profile: Profile, trace: Trace, max_concurrency: int | None) -> Figures:
+def predict(config: ResolvedConfig, profile: Profile, trace: Trace, max_concurrency: int | None) -> Figures:
     """The same load through the simulator."""
-    assert config.cache.num_gpu_blocks_override is not None
-    engine = EngineSpec(
-        scheduler=config.scheduler, num_blocks=config.cache.num_gpu_blocks_override, block_size=config.cache.block_size
-    )
+    engine = EngineSpec(scheduler=config.scheduler, num_blocks=config.cache.num_blocks, block_size=config.cache.block_size)
     spec = FleetSpec(engine=engine, max_concurrency=max_concurrency)
     summary = summarize(trace, spec, simulate(trace, spec, profile.cost))
     return Figures(summary.output_tokens_per_s, summary.ttft_s.p90)

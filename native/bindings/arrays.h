@@ -34,8 +34,8 @@ inline void require_range(const int32_t* begin, size_t count, int64_t low, int64
 
 void bind_runtime(nb::module_& module);
 void bind_weights(nb::module_& module);
-void bind_program(nb::module_& module);
+void bind_tape(nb::module_& module);
 void bind_sampler(nb::module_& module);
-void bind_swap(nb::module_& module);
+void bind_kvcache(nb::module_& module);
 
 }  // namespace octavo

@@ -6,7 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "runtime/isa.h"
-#include "tape/sampler.h"
+#include "sampling/sampler.h"
 
 namespace octavo {
 namespace {
@@ -23,11 +23,13 @@ struct RowArrays {
   Array<int32_t, 1> num_prompt, bias_ids;
   Array<float, 1> bias_values;
   Array<int64_t, 1> bias_start;
-  Array<int32_t, 1> top_logprobs;
+  Array<int32_t, 1> top_logprobs, mask_row;
+  Array<int32_t, 2> masks;
 };
 
 struct Outputs {
   OutArray<int32_t, 1> token;
+  OutArray<bool, 1> is_finite;
   OutArray<float, 1> logprob;
   OutArray<int32_t, 1> rank;
   OutArray<int32_t, 2> top_ids;
@@ -42,7 +44,7 @@ void check_slices(const Array<int64_t, 1>& start, size_t rows, size_t total, con
 }
 
 void check_outputs(const Outputs& out, size_t rows, int32_t vocab, const int32_t* top) {
-  require(out.token.shape(0) == rows && out.logprob.shape(0) == rows && out.rank.shape(0) == rows && out.top_ids.shape(0) == rows &&
+  require(out.token.shape(0) == rows && out.is_finite.shape(0) == rows && out.logprob.shape(0) == rows && out.rank.shape(0) == rows && out.top_ids.shape(0) == rows &&
               out.top_values.shape(0) == rows && out.top_ids.shape(1) == out.top_values.shape(1),
           "outputs must have one entry per row");
   const int64_t limit = std::min<int64_t>(static_cast<int64_t>(out.top_ids.shape(1)), vocab);
@@ -54,6 +56,7 @@ SampleArgs base_args(const Logits& logits, int32_t row, const Outputs& out, size
   args.logits = logits.data() + row * logits.stride(0);
   args.vocab = static_cast<int32_t>(logits.shape(1));
   args.token = out.token.data() + i;
+  args.is_finite = out.is_finite.data() + i;
   args.logprob = out.logprob.data() + i;
   args.rank = out.rank.data() + i;
   args.top_ids = out.top_ids.data() + i * out.top_ids.shape(1);
@@ -73,7 +76,7 @@ void sample(Sampler& sampler, const Logits& logits, const RowArrays& r, const Ou
   require_range(r.logit_row.data(), rows, 0, static_cast<int64_t>(logits.shape(0)), "logit row");
   for (size_t size : {r.temperature.shape(0), r.top_k.shape(0), r.top_p.shape(0), r.min_p.shape(0), r.repetition.shape(0),
                       r.presence.shape(0), r.frequency.shape(0), r.seed.shape(0), r.choice.shape(0), r.position.shape(0),
-                      r.num_prompt.shape(0), r.top_logprobs.shape(0)})
+                      r.num_prompt.shape(0), r.top_logprobs.shape(0), r.mask_row.shape(0)})
     require(size == rows, "settings must have one entry per row");
   check_slices(r.history_start, rows, r.history.shape(0), "history_start does not fit history");
   check_slices(r.bias_start, rows, r.bias_ids.shape(0), "bias_start does not fit bias_ids");
@@ -81,6 +84,7 @@ void sample(Sampler& sampler, const Logits& logits, const RowArrays& r, const Ou
   require_range(r.history.data(), r.history.shape(0), 0, vocab, "history token id");
   require_range(r.bias_ids.data(), r.bias_ids.shape(0), 0, vocab, "bias token id");
   check_outputs(out, rows, vocab, r.top_logprobs.data());
+  require_range(r.mask_row.data(), rows, -1, static_cast<int64_t>(r.masks.shape(0)), "mask row");
   std::vector<SampleArgs> all(rows);
   for (size_t i = 0; i < rows; ++i) {
     SampleArgs args = base_args(logits, r.logit_row.data()[i], out, i);
@@ -101,6 +105,10 @@ void sample(Sampler& sampler, const Logits& logits, const RowArrays& r, const Ou
     args.bias_values = r.bias_values.data() + r.bias_start.data()[i];
     args.bias_len = r.bias_start.data()[i + 1] - r.bias_start.data()[i];
     args.top_logprobs = r.top_logprobs.data()[i];
+    if (const int32_t mask = r.mask_row.data()[i]; mask >= 0) {
+      args.mask_words = static_cast<int32_t>(r.masks.shape(1));
+      args.mask = reinterpret_cast<const uint32_t*>(r.masks.data()) + static_cast<int64_t>(mask) * args.mask_words;
+    }
     all[i] = args;
   }
   nb::gil_scoped_release release;
@@ -147,17 +155,17 @@ void bind_sampler(nb::module_& module) {
              Array<float, 1> frequency, Array<uint64_t, 1> seed, Array<int32_t, 1> choice, Array<int32_t, 1> position,
              Array<int32_t, 1> history, Array<int64_t, 1> history_start, Array<int32_t, 1> num_prompt,
              Array<int32_t, 1> bias_ids, Array<float, 1> bias_values, Array<int64_t, 1> bias_start,
-             Array<int32_t, 1> top_logprobs, OutArray<int32_t, 1> token, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
+             Array<int32_t, 1> top_logprobs, Array<int32_t, 1> mask_row, Array<int32_t, 2> masks, OutArray<int32_t, 1> token, OutArray<bool, 1> is_finite, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
              OutArray<int32_t, 2> top_ids, OutArray<float, 2> top_values) {
             sample(sampler, logits,
                    {logit_row, temperature, top_k, top_p, min_p, repetition, presence, frequency, seed, choice, position, history,
-                    history_start, num_prompt, bias_ids, bias_values, bias_start, top_logprobs},
-                   {token, logprob, rank, top_ids, top_values});
+                    history_start, num_prompt, bias_ids, bias_values, bias_start, top_logprobs, mask_row, masks},
+                   {token, is_finite, logprob, rank, top_ids, top_values});
           })
       .def("given", [](Sampler& sampler, Logits logits, Array<int32_t, 1> logit_rows, Array<int32_t, 1> token_ids, int32_t top,
-                       OutArray<int32_t, 1> token, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
+                       OutArray<int32_t, 1> token, OutArray<bool, 1> is_finite, OutArray<float, 1> logprob, OutArray<int32_t, 1> rank,
                        OutArray<int32_t, 2> top_ids, OutArray<float, 2> top_values) {
-        given(sampler, logits, logit_rows, token_ids, top, {token, logprob, rank, top_ids, top_values});
+        given(sampler, logits, logit_rows, token_ids, top, {token, is_finite, logprob, rank, top_ids, top_values});
       });
 }
 

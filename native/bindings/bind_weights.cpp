@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "bindings/arrays.h"
-#include "tape/pack.h"
+#include "weights/pack.h"
 
 namespace octavo {
 namespace {

@@ -5,7 +5,7 @@ NB_MODULE(_native, module) {
   module.doc() = "octavo's native core: thread pool, packed weights, tape, sampler.";
   octavo::bind_runtime(module);
   octavo::bind_weights(module);
-  octavo::bind_program(module);
+  octavo::bind_kvcache(module);
+  octavo::bind_tape(module);
   octavo::bind_sampler(module);
-  octavo::bind_swap(module);
 }

@@ -9,9 +9,8 @@
 constexpr int kMicroRows = kVectorRegisters >= 8 ? 6 : 2;
 
 // Runs of at most this many rows (decoding) wait for memory: while they read keys, the values of the same chunk are fetched,
-// and while they read values, the keys of the next tile. 1.8x at 8,000 positions of a 33 MB float16 cache, nothing lost in L3.
-// Keys and values of the next tile, or of what the thread attends to next, come into L2 at the same time: 1.4x to 1.6x for 16
-// sequences of 130 to 1,000 positions, and for one of 8,000, from memory (17 GMAC/s without on a Zen 4 core, 25 to 31 with).
+// and while they read values, the keys of the next tile. Keys and values of the next tile, or of what the thread attends to next,
+// come into L2 at the same time.
 constexpr int kPrefetchRows = 4;
 
 // A vector of 16 elements is a step: so many lie in a cache line.
@@ -24,7 +23,7 @@ constexpr int micro_vectors(int rows) {
 }
 
 // scores[r][16 v + lane] = query[r] . key lane of chunk v, for kRows rows and kVecs chunks.
-// Not inlined: its registers are then allocated for this loop alone (1.4x for three rows of float16 on AVX2).
+// Not inlined: its registers are then allocated for this loop alone.
 template <typename Kv, int kRows, int kVecs>
 __attribute__((noinline)) void dot_keys(const float* const* query, int32_t head_dim, const KvTileView<Kv>& tile, int32_t chunk,
                                         float* scores) {
@@ -45,7 +44,7 @@ __attribute__((noinline)) void dot_keys(const float* const* query, int32_t head_
     for (int v = 0; v < kVecs; ++v) {
       k[v] = Kv::load16(row[v]);
       row[v] += tile.key_stride;
-      if (kRows <= kPrefetchRows && d % kStepsPerLine<Kv> == 0) {  // int8: asking once per line is 6% faster on AVX2
+      if (kRows <= kPrefetchRows && d % kStepsPerLine<Kv> == 0) {  // int8: once per line is enough
         prefetch(tile.values[chunk + v] + int64_t{16} * d);
         prefetch_l2(tile.next_keys[chunk + v] + d * tile.key_stride);
       }

@@ -11,9 +11,8 @@
 constexpr int kQuantBlockBytes = 256 << 10;  // int8 activations of one row block: half of the smallest L2 cache in use
 
 // Up to kStreamRows rows of 8-bit weights wait for memory alone. The processor's own prefetcher follows one stream better than
-// requests line by line do, but ends at each page: it gets the first lines of a page early. Against fetching every line (Fetch),
-// one row: 39 instead of 34 GB/s where 40 can be read, 46 instead of 38 where 63 can. 4-bit weights lose by it (37, not 44), and so
-// do tiles that read several panels at once: bfloat16, two and three rows of w8a8.
+// requests line by line do (Fetch), but ends at each page: it gets the first lines of a page early. 4-bit weights lose by it, and
+// so do tiles that read several panels at once: bfloat16, two and three rows of w8a8.
 constexpr int kStreamAhead = 8192;  // bytes
 
 // Rows of a block, a multiple of a full tile's.

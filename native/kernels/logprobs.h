@@ -6,6 +6,8 @@
 constexpr float kLargestFloat = 3.402823466e38f;
 constexpr float kNegativeInfinity = -__builtin_inff();
 
+inline bool is_finite(float x) { return x - x == 0.0f; }
+
 inline float scrub(float x) {
   const float y = (x < kLargestFloat ? x : kLargestFloat) + 0.0f;
   return x == x ? y : kNegativeInfinity;

@@ -15,7 +15,7 @@ double probe_fma(int64_t rounds, float* sink) {
 }
 
 // The same for int8 products on operands that stay in the first-level cache. Six rows, where a tile takes as many, keep the
-// multipliers of every ISA busy; more do not (twelve: 198 instead of 234 GMAC/s with AVX-512).
+// multipliers of every ISA busy; more do not.
 double probe_int8(int64_t rounds, float* sink) {
   constexpr int kRows = kChannelMaxRows < 6 ? kChannelMaxRows : 6, kPanels = quant_panels(kRows), kSteps = 8;
   alignas(64) uint8_t codes[kPanels][64 * kSteps];

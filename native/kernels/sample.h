@@ -293,8 +293,25 @@ int32_t choose(const SampleArgs& args, const float* logits, const Candidates& em
   return choose_within(args, c, top, __builtin_inff());
 }
 
-// Semantics: octavo.ops.interface.Backend.sample and Backend.logprobs (given_token >= 0).
+// The logits with -inf for every id whose bit of the mask is not set.
+void mask_logits(const SampleArgs& args, float* masked) {
+  for (int32_t first = 0; first < args.vocab; first += 32) {
+    const int32_t word = first / 32, n = args.vocab - first < 32 ? args.vocab - first : 32;
+    const uint32_t bits = word < args.mask_words ? args.mask[word] : 0;
+    for (int32_t i = 0; i < n; ++i) masked[first + i] = bits >> i & 1 ? args.logits[first + i] : kNegativeInfinity;
+  }
+}
+
+// Semantics: octavo.ops.interface.Sampling.sample and Sampling.logprobs (given_token >= 0).
 void sample(const SampleArgs& args) {
+  if (args.mask != nullptr) {
+    SampleArgs masked = args;
+    float* const logits = args.scratch + int64_t{kSampleScratch - 1} * args.vocab;
+    mask_logits(args, logits);
+    masked.logits = logits;
+    masked.mask = nullptr;
+    return sample(masked);
+  }
   int32_t token = args.given_token;
   if (token < 0) {
     float* const logits = args.scratch;
@@ -306,7 +323,9 @@ void sample(const SampleArgs& args) {
     token = choose(args, as_they_are ? args.logits : logits, Candidates{logits, ids, weights, work, 0, false, 0});
   }
   *args.token = token;
+  *args.is_finite = is_finite(args.logits[token]);
   if (args.top_logprobs >= 0) {
     report_logprobs(args, token);
+    *args.is_finite &= is_finite(*args.logprob);
   }
 }

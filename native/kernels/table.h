@@ -186,6 +186,8 @@ struct ElementArgs {         // out[r][0..cols): add (a + b), silu_mul / gelu_mu
   float cap;
 };
 
+constexpr int32_t kSampleScratch = 5;
+
 // One row's sampling settings; see octavo.ops.interface.SampleRows for meaning and order.
 struct SampleArgs {
   const float* logits;       // [vocab], unchanged
@@ -198,10 +200,13 @@ struct SampleArgs {
   const int32_t* bias_ids;
   const float* bias_values;
   int64_t bias_len;
+  const uint32_t* mask;      // a bit for each id that may be chosen, lowest first; null: all may
+  int32_t mask_words;        // ids beyond them may not
   int32_t top_logprobs;      // -1: none
   int32_t given_token;       // -1: choose; else report the logprob of this token and choose nothing
-  float* scratch;            // at least 4 * vocab floats
+  float* scratch;            // at least kSampleScratch * vocab floats
   int32_t* token;
+  bool* is_finite;           // the token's logit, and its logprob if there is one
   float* logprob;
   int32_t* rank;
   int32_t* top_ids;

@@ -9,8 +9,8 @@ namespace octavo {
 
 // How a block's pages come from the system.
 enum class Paging {
-  dense,   // shares huge pages with its neighbours: for what will be used as a whole. Products that read their weights from
-           // memory gain 10% (one row) to 16% (16 rows) over pages of 4 KiB, whose addresses must be looked up one by one
+  dense,   // shares huge pages with its neighbours: for what will be used as a whole. The addresses of small pages must be
+           // looked up one by one, which slows down products that read their weights from memory
   sparse,  // a mapping of its own: small pages that cost nothing until they are touched, and return when the block goes
   huge     // as sparse, of huge pages
 };

@@ -1,8 +1,12 @@
 #include "runtime/thread_pool.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 
 namespace octavo {
 namespace {
@@ -23,17 +27,32 @@ constexpr int kBarrierLooks = 4000;
 
 }  // namespace
 
-ThreadPool::ThreadPool(int size) : size_(size < 1 ? 1 : size) {
-  for (int member = 1; member < size_; ++member) helpers_.emplace_back([this, member] { helper(member); });
+ThreadPool::ThreadPool(int size) : size_(size < 1 ? 1 : size), owner_(getpid()) {
+  try {
+    for (int member = 1; member < size_; ++member) helpers_.emplace_back([this, member] { helper(member); });
+  } catch (const std::system_error& error) {
+    const auto started = helpers_.size();
+    stop();
+    throw std::runtime_error("only " + std::to_string(started) + " of " + std::to_string(size_ - 1) +
+                             " compute threads could be started (" + error.what() + ")");
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
+  if (getpid() != owner_) {
+    // A forked copy of the process has no such threads: to join them, or to destroy what they sleep on, would wait for ever.
+    for (auto& thread : helpers_) thread.detach();
+    wake_.release();
+    return;
+  }
   stopping_.store(true);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     generation_.fetch_add(1);
   }
-  wake_.notify_all();
+  wake_->notify_all();
   for (auto& thread : helpers_) thread.join();
 }
 
@@ -48,7 +67,7 @@ void ThreadPool::run(void (*job)(void*, int), void* context) {
   generation_.fetch_add(1);
   if (sleeping_.load() > 0) {
     std::lock_guard<std::mutex> lock(mutex_);
-    wake_.notify_all();
+    wake_->notify_all();
   }
   job(context, 0);
   for (int looks = 0; working_.load(std::memory_order_acquire) != 0; ++looks) pause(looks);
@@ -67,7 +86,7 @@ void ThreadPool::helper(int member) {
       if (std::chrono::steady_clock::now() > deadline) {
         std::unique_lock<std::mutex> lock(mutex_);
         sleeping_.fetch_add(1);
-        wake_.wait(lock, [&] { return generation_.load() != seen; });
+        wake_->wait(lock, [&] { return generation_.load() != seen; });
         sleeping_.fetch_sub(1);
       }
     }

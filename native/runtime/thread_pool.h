@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@ namespace octavo {
 
 class ThreadPool {
  public:
+  // Throws std::runtime_error when the system gives no more threads.
   explicit ThreadPool(int size);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -53,8 +55,10 @@ class ThreadPool {
 
  private:
   void helper(int member);
+  void stop();
 
   const int size_;
+  const int owner_;  // process id
   void (*job_)(void*, int) = nullptr;
   void* context_ = nullptr;
   alignas(64) std::atomic<uint32_t> generation_{0};   // counts jobs; a change wakes the helpers
@@ -64,7 +68,7 @@ class ThreadPool {
   std::atomic<bool> stopping_{false};
   std::atomic<int> sleeping_{0};
   std::mutex mutex_;
-  std::condition_variable wake_;
+  std::unique_ptr<std::condition_variable> wake_ = std::make_unique<std::condition_variable>();
   std::vector<std::thread> helpers_;
 };
 

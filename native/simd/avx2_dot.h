@@ -1,10 +1,10 @@
 // Products of int8 codes with AVX2 alone, and the tiles that they fit; included after avx2.h, into the same unit.
 
 // ---- GEMM tiles of int8: rows per full tile, panels beside each other in a tile of that many rows ----
-// 4 rows are the best for 8 bits (70 GMAC/s on a Zen 4 core); for 4 bits (119 with minimums, 122 without) 5 gain 2% on 48 rows
-// and lose on 16, 6 spill. Two panels beside each other halved the speed of one row.
+// 4 rows are the best for 8 bits; for 4 bits 5 gain on wide batches and lose on thin ones, 6 spill. Two panels beside each other
+// halve the speed of one row.
 constexpr int kQuantMaxRows = 4;
-constexpr int kStreamRows = 1;  // 11% of a step of one row; two are as fast without, three lose 13%
+constexpr int kStreamRows = 1;  // two are as fast without, three lose by it
 constexpr int quant_panels(int) {
   return 1;
 }
@@ -17,7 +17,7 @@ constexpr int channel_panels(int) {
 // vpmaddubsw adds two u8 x s8 products in an int16 that saturates. Codes are taken as nibbles, 16 * high + low: a pair is then
 // within 2 * 15 * 128 = 3840, and the eight steps of a group of 32 within 30720, so they add up in int16 before widening.
 // Two chains per row share each broadcast of four activations: the low and high nibbles of eight 8-bit outputs, or the lower
-// and upper half of sixteen 4-bit outputs (one half after the other, with twice the broadcasts, was 8% to 13% slower).
+// and upper half of sixteen 4-bit outputs (one half after the other takes twice the broadcasts).
 template <int kBits, int kSteps, int R>
 OCTAVO_INLINE void dot_chains(const uint8_t* codes, const int8_t* const (&a)[R], __m256i (&chain)[R][2]) {
   static_assert(kSteps <= 8, "int16 chains hold eight steps");
@@ -45,7 +45,7 @@ OCTAVO_INLINE void dot_chains(const uint8_t* codes, const int8_t* const (&a)[R],
       for (int c = 0; c < 2; ++c) {
         const __m256i pairs = _mm256_maddubs_epi16(w[c], columns);
         chain[r][c] = s == 0 ? pairs : _mm256_add_epi16(chain[r][c], pairs);
-        asm("" : "+x"(chain[r][c]));  // or the compiler reorders the sums and keeps all products: 61 -> 35 GMAC/s
+        asm("" : "+x"(chain[r][c]));  // or the compiler reorders the sums and keeps all products
       }
     }
   }

@@ -174,17 +174,17 @@ OCTAVO_INLINE void prefetch_l2(const void* p) {
 
 // ---- GEMM tiles: rows per full tile, panels beside each other in a tile of that many rows ----
 // 32 registers: up to 24 float accumulators; int8 keeps 12 int32 and 12 float32 accumulators. Thin int8 tiles read one panel
-// after the other, a single stream from memory; 12 x 1 instead of 6 x 2 cost 3% to 8% on wide batches (Zen 4).
+// after the other, a single stream from memory; 12 x 1 instead of 6 x 2 is slower on wide batches.
 constexpr int kFloatMaxRows = 12;
 constexpr int kQuantMaxRows = 6;
-constexpr int kStreamRows = 3;  // 8% to 10% of a step of 1 to 3 rows
+constexpr int kStreamRows = 3;
 constexpr int float_panels(int rows) {
   return rows <= 6 ? 4 : 2;
 }
 constexpr int quant_panels(int rows) {
   return rows <= 5 ? 1 : 2;
 }
-// One scale per output needs no float accumulators: 24 int32 ones (6 x 4 alike on wide batches, 6% slower on 8 rows).
+// One scale per output needs no float accumulators: 24 int32 ones (6 x 4 is slower on 8 rows).
 constexpr int kChannelMaxRows = 12;
 constexpr int channel_panels(int rows) {
   return rows == 1 ? 1 : 2;

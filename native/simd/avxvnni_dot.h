@@ -1,17 +1,16 @@
 // Products of int8 codes with AVX-VNNI, and the tiles that they fit; included after avx2.h, into the same unit.
 
 // ---- GEMM tiles of int8: rows per full tile, panels beside each other in a tile of that many rows ----
-// Measured on a Zen 4 core with the same instructions in EVEX encoding. Weights in groups: 4 rows are 8 int32 accumulators,
-// and as many of float32 that lie in memory during the products (165 GMAC/s of 8 bits, 148 to 153 of 4). 5 rows gain 2% on wide
-// batches of 4 bits and lose 1% to 4% on 8 and 16 rows; 6 gain 4% on 4 bits without minimums and lose 7% with them, 3% on 8 bits;
-// 2 x 2 loses 4% to 17%, 3 x 2 spills.
+// Measured on a CPU that has the same instructions in EVEX encoding. Weights in groups: 4 rows are 8 int32 accumulators, and as
+// many of float32 that lie in memory during the products. 5 and 6 rows gain on some formats and lose on more; so do 2 x 2, and
+// 3 x 2 spills.
 constexpr int kQuantMaxRows = 4;
 constexpr int kStreamRows = 1;  // as avx2: more were not measured
 constexpr int quant_panels(int) {
   return 1;
 }
-// One scale per output needs no float accumulators: 6 rows are 12 chains, which hide a latency of 5 cycles on two multipliers
-// (215 GMAC/s, 206 with 4 rows). Two rows are what 8 leave over: two panels beside each other, 16% faster.
+// One scale per output needs no float accumulators: 6 rows are 12 chains, which hide the latency of two multipliers. Two
+// rows are what 8 leave over: they take two panels beside each other.
 constexpr int kChannelMaxRows = 6;
 constexpr int channel_panels(int rows) {
   return rows == 2 ? 2 : 1;

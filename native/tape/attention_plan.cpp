@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "tape/program.h"
+#include "tape/step.h"
 
 namespace octavo {
 namespace {

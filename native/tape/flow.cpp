@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "tape/program.h"
+#include "tape/executor.h"
 
 namespace octavo {
 namespace {
 
-// A multiply-add of attention takes as long as this many of a product of codes (40 against 155 GMAC/s; AVX-512).
+// A multiply-add of attention takes as long as about this many of a product of codes.
 constexpr double kAttentionCost = 4;
 // A block goes through its segments one after the other, so that the slowest one must not take longer than a member's share.
 constexpr double kMostOfShare = 1.05;
@@ -58,13 +58,13 @@ Flow::Next Flow::take(int member, int members, int32_t* block, int32_t* segment)
 }
 
 // Whether the blocks are alike enough to go their own ways; else attention is shared out tile by tile, between barriers.
-bool Program::is_even(int32_t block_rows) const {
+bool Executor::is_even(int32_t block_rows) const {
   double total = 0, most = 0;
   for (int32_t first = 0; first < step_.num_tokens; first += block_rows) {
     const int32_t last = std::min(first + block_rows, step_.num_tokens);
-    double cost = (last - first) * token_macs_;
+    double cost = (last - first) * recording_->token_macs;
     for (int32_t row = first; row < last; ++row)
-      for (const KeyCost& layers : key_costs_) {
+      for (const KeyCost& layers : recording_->key_costs) {
         const int32_t position = step_.positions[row];
         cost += kAttentionCost * layers.macs * (position + 1 - oldest_seen(position, layers.window));
       }
@@ -74,7 +74,7 @@ bool Program::is_even(int32_t block_rows) const {
   return most * pool_->size() <= kMostOfShare * total;
 }
 
-void Program::run_flow(int member, bool counting) {
+void Executor::run_flow(int member, bool counting) {
   int32_t block = 0, segment = 0, looks = 0;
   for (;;) {
     const Stopwatch watch(counting);
@@ -92,16 +92,16 @@ void Program::run_flow(int member, bool counting) {
   }
 }
 
-void Program::run_segment(int32_t segment, Task rows, int member, bool counting) {
-  for (int32_t i = segments_[segment]; i < segments_[segment + 1]; ++i) {
+void Executor::run_segment(int32_t segment, Task rows, int member, bool counting) {
+  for (int32_t i = recording_->segments[segment]; i < recording_->segments[segment + 1]; ++i) {
     const Stopwatch watch(counting);
-    if (phases_[i].op == OpCode::attention) attend(instructions_[phases_[i].first], rows, member);
-    else run_block(phases_[i], rows);
+    if (phase_at(i).op == OpCode::attention) attend(head_of(i), rows, member);
+    else run_block(phase_at(i), rows);
     if (counting) counts_[i].nanoseconds += watch.nanoseconds();
   }
 }
 
-void Program::attend(const Instruction& in, Task rows, int member) const {
+void Executor::attend(const Instruction& in, Task rows, int member) const {
   for (int32_t sequence = step_.sequence_of(rows.first); sequence < step_.num_seqs; ++sequence) {
     const int32_t start = step_.query_start[sequence], end = step_.query_start[sequence + 1];
     if (start >= rows.last) break;

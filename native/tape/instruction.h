@@ -1,12 +1,13 @@
-// What a program is made of: views of buffers, and instructions that read and write them.
+// What a forward pass is made of: views of buffers, and instructions that read and write them.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "kernels/table.h"
-#include "tape/weights.h"
+#include "weights/weights.h"
 
 namespace octavo {
 
@@ -41,14 +42,18 @@ inline int32_t oldest_seen(int32_t position, int32_t window) { return window > 0
 struct Instruction {
   OpCode op{};
   RowKind rows{};
-  View out, a, b;             // gemm: b is the residual; kv_write: a = k, b = v
-  int32_t quant = -1;         // quantised rows written by quantise, read by gemm
-  float scalar = 0.0f;        // eps, embedding scale, cap
-  int32_t head_dim = 0;       // rope
+  std::vector<View> inputs;    // gemm: x, and a residual if there is one; kv_write: keys, values
+  std::vector<View> outputs;
+  std::vector<std::shared_ptr<const Linear>> weights;
+  int32_t rounded = -1;        // rows rounded to int8: written by quantise, read by gemm
+  float scalar = 0.0f;         // eps, embedding scale, cap
+  int32_t head_dim = 0;        // rope
   AttentionLayer attention{};
-  std::shared_ptr<const Linear> linear;
   std::shared_ptr<const Vector> vector;
   std::shared_ptr<const RopeTable> rope;
+
+  const Linear& weight() const { return *weights.front(); }
+  bool has_residual() const { return op == OpCode::gemm && inputs.size() > 1; }
 };
 
 // Everything but products and attention works on each row by itself, so that a run of such instructions needs no barrier.

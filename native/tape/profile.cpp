@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <map>
 
-#include "tape/program.h"
+#include "tape/executor.h"
 
 namespace octavo {
 namespace {
@@ -46,19 +46,19 @@ double visible_keys(int32_t first, int32_t tokens, int32_t window) {
 
 }  // namespace
 
-void Program::set_profiling(bool on) {
-  counts_.assign(on ? phases_.size() : 0, PhaseCount());
+void Executor::set_profiling(bool on) {
+  counts_.assign(on ? phases_->size() : 0, PhaseCount());
   waiting_ = PhaseCount();
 }
 
 // One more run of a phase; its time is added where it is measured, on member 0.
-void Program::count_run(int32_t phase) {
+void Executor::count_run(int32_t phase) {
   PhaseCount& count = counts_[phase];
   count.runs += 1;
-  const Instruction& in = instructions_[phases_[phase].first];
+  const Instruction& in = head_of(phase);
   if (in.op == OpCode::gemm && row_count(in.rows) > 0) {
-    count.macs += static_cast<double>(row_count(in.rows)) * in.linear->rows * in.linear->cols;
-    count.bytes += static_cast<double>(in.linear->bytes());
+    count.macs += static_cast<double>(row_count(in.rows)) * in.weight().rows * in.weight().cols;
+    count.bytes += static_cast<double>(in.weight().bytes());
   } else if (in.op == OpCode::attention) {
     const AttentionLayer& layer = in.attention;
     for (int32_t s = 0; s < step_.num_seqs; ++s) {
@@ -70,17 +70,17 @@ void Program::count_run(int32_t phase) {
   }
 }
 
-std::string Program::phase_label(const Phase& phase) const {
-  const Instruction& head = instructions_[phase.first];
+std::string Executor::phase_label(const Phase& phase) const {
+  const Instruction& head = recording_->instructions[phase.first];
   if (head.op == OpCode::gemm) {
-    const WeightKind kind = head.linear->parts[0].matrix.kind;
-    return std::string("gemm ") + kind_name(kind) + " " + std::to_string(head.linear->rows) + "x" +
-           std::to_string(head.linear->cols);
+    const WeightKind kind = head.weight().parts[0].matrix.kind;
+    return std::string("gemm ") + kind_name(kind) + " " + std::to_string(head.weight().rows) + "x" +
+           std::to_string(head.weight().cols);
   }
   std::string label;
   const char* last = "";
   for (int32_t i = phase.first; i < phase.last; ++i) {
-    const char* name = op_name(instructions_[i].op);
+    const char* name = op_name(recording_->instructions[i].op);
     if (name == last) continue;
     label += (label.empty() ? "" : "+") + std::string(name);
     last = name;
@@ -88,10 +88,11 @@ std::string Program::phase_label(const Phase& phase) const {
   return label;
 }
 
-std::vector<Program::PhaseProfile> Program::profile() const {
+std::vector<Executor::PhaseProfile> Executor::profile() const {
   std::map<std::string, PhaseProfile> by_label;
   for (size_t i = 0; i < counts_.size(); ++i) {
-    PhaseProfile& entry = by_label.try_emplace(phase_label(phases_[i]), PhaseProfile{phase_label(phases_[i]), 0, 0, 0, 0}).first->second;
+    const std::string label = phase_label(phase_at(static_cast<int32_t>(i)));
+    PhaseProfile& entry = by_label.try_emplace(label, PhaseProfile{label, 0, 0, 0, 0}).first->second;
     entry.runs += counts_[i].runs;
     entry.seconds += 1e-9 * static_cast<double>(counts_[i].nanoseconds);
     entry.macs += counts_[i].macs;
@@ -99,7 +100,8 @@ std::vector<Program::PhaseProfile> Program::profile() const {
   }
   std::vector<PhaseProfile> result;
   for (auto& [label, entry] : by_label) result.push_back(entry);
-  if (waiting_.runs > 0) result.push_back({"waiting for other threads", waiting_.runs, 1e-9 * static_cast<double>(waiting_.nanoseconds), 0, 0});
+  const double waited = 1e-9 * static_cast<double>(waiting_.nanoseconds);
+  if (waiting_.runs > 0) result.push_back({"waiting for other threads", waiting_.runs, waited, 0, 0});
   return result;
 }
 

@@ -9,37 +9,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from octavo.engine.args import EngineArgs
+    from octavo.engine.args import AsyncEngineArgs, EngineArgs
     from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
     from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
+    from octavo.engine.frontend.prompt import TextPrompt, TokensPrompt
     from octavo.engine.llm_engine import LLMEngine
-    from octavo.errors import OctavoError
+    from octavo.errors import InvalidRequestError, OctavoError
     from octavo.llm import LLM
-    from octavo.sampling_params import SamplingParams
+    from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 __version__ = "0.1.0"
 
 __all__ = [
     "LLM",
+    "AsyncEngineArgs",
     "AsyncLLMEngine",
     "CompletionOutput",
     "EngineArgs",
+    "InvalidRequestError",
     "LLMEngine",
     "OctavoError",
     "RequestOutput",
+    "RequestOutputKind",
     "SamplingParams",
+    "TextPrompt",
+    "TokensPrompt",
     "__version__",
 ]
 
 _HOMES = {
     "LLM": "octavo.llm",
+    "AsyncEngineArgs": "octavo.engine.args",
     "AsyncLLMEngine": "octavo.engine.frontend.async_llm_engine",
     "CompletionOutput": "octavo.engine.frontend.outputs",
     "EngineArgs": "octavo.engine.args",
+    "InvalidRequestError": "octavo.errors",
     "LLMEngine": "octavo.engine.llm_engine",
     "OctavoError": "octavo.errors",
     "RequestOutput": "octavo.engine.frontend.outputs",
+    "RequestOutputKind": "octavo.sampling_params",
     "SamplingParams": "octavo.sampling_params",
+    "TextPrompt": "octavo.engine.frontend.prompt",
+    "TokensPrompt": "octavo.engine.frontend.prompt",
 }
 
 

@@ -1,7 +1,7 @@
 """octavo's native core: thread pool, packed weights, tape, sampler."""
 
 import enum
-from typing import Annotated, overload
+from typing import Annotated
 
 import numpy
 from numpy.typing import NDArray
@@ -32,30 +32,6 @@ class Limits:
 
 def measure_limits(pool: ThreadPool, isa: str) -> Limits:
     """Measure memory and arithmetic; takes about half a second."""
-
-class KvKind(enum.Enum):
-    f32 = 0
-
-    f16 = 1
-
-    bf16 = 2
-
-    i8 = 3
-
-class KvCache:
-    """Memory of keys and values, by block and layer."""
-
-    def __init__(self, kind: KvKind, num_layers: int, num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int) -> None: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    def copy_blocks(self, pairs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
-
-    def take_tokens(self, source: KvCache, runs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pool: ThreadPool) -> None:
-        """
-        Moves tokens here from a cache that differs in its blocks alone, and spends that one.
-        """
 
 class WeightKind(enum.Enum):
     f32 = 0
@@ -140,6 +116,41 @@ def make_vector(values: Annotated[NDArray[numpy.float32], dict(shape=(None,), or
 def make_rope_table(cos: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], sin: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> RopeTable:
     """cos, sin: float32 [positions, rotary_dim / 2]."""
 
+class KvKind(enum.Enum):
+    f32 = 0
+
+    f16 = 1
+
+    bf16 = 2
+
+    i8 = 3
+
+class KvCache:
+    """Memory of keys and values, by block and layer."""
+
+    def __init__(self, kind: KvKind, num_layers: int, num_blocks: int, num_kv_heads: int, block_size: int, head_dim: int) -> None: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def copy_blocks(self, pairs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def take_tokens(self, source: KvCache, runs: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pool: ThreadPool) -> None:
+        """
+        Moves tokens here from a cache that differs in its blocks alone, and spends that one.
+        """
+
+    def to_host(self, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], host: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu')], pool: ThreadPool) -> None:
+        """
+        Copy blocks to rows of host [rows, bytes of a block]; moves int32 [n, 2] of (block, row).
+        """
+
+    def from_host(self, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], host: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), order='C', device='cpu', writable=False)], pool: ThreadPool) -> None:
+        """Copy rows to blocks; as to_host."""
+
+    def blocks(self) -> Annotated[NDArray[numpy.uint8], dict(shape=(None, None))]:
+        """uint8 [num_blocks, bytes of a block], a view of the cache's memory."""
+
 class View:
     @property
     def cols(self) -> int: ...
@@ -175,11 +186,20 @@ class PhaseProfile:
     @property
     def bytes(self) -> float: ...
 
-class Program:
-    """A forward pass as instructions: a tape, or run as emitted (immediate)."""
+class Recording:
+    """A forward pass as instructions, for steps of any size."""
+
+    @property
+    def num_instructions(self) -> int: ...
+
+    @property
+    def num_phases(self) -> int: ...
+
+class Recorder:
+    """Turns model operations into instructions."""
 
     @staticmethod
-    def create(pool: ThreadPool, isa: str, cache: KvCache, max_tokens: int, max_logits: int, immediate: bool) -> Program: ...
+    def create(cache: KvCache) -> Recorder: ...
 
     def embedding(self, table: Linear, scale: float) -> View: ...
 
@@ -203,15 +223,20 @@ class Program:
 
     def softcap(self, x: View, cap: float) -> View: ...
 
-    def seal(self, output: View) -> None: ...
+    def seal(self, output: View) -> Recording:
+        """End the recording; output is what Executor.read gives."""
 
-    def begin(self, step: StepArrays) -> None: ...
+class Executor:
+    """The memory of a recording, and its way through steps."""
+
+    @staticmethod
+    def create(pool: ThreadPool, isa: str, cache: KvCache, recording: Recording, max_tokens: int, max_logits: int) -> Executor: ...
 
     def run(self, step: StepArrays) -> None: ...
 
-    def read(self, view: View, rows: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    def read(self, rows: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
-        float32 [rows, view.cols], a view of the program's memory until the next step.
+        float32 [rows, columns of the output], a view of the executor's memory until the next step.
         """
 
     def set_profiling(self, on: bool) -> None:
@@ -222,11 +247,19 @@ class Program:
     @property
     def buffer_bytes(self) -> int: ...
 
-    @property
-    def num_phases(self) -> int: ...
+class Immediate:
+    """Runs each instruction when it is emitted."""
+
+    @staticmethod
+    def create(pool: ThreadPool, isa: str, cache: KvCache, max_tokens: int, max_logits: int) -> Immediate: ...
 
     @property
-    def num_instructions(self) -> int: ...
+    def recorder(self) -> Recorder: ...
+
+    def begin(self, step: StepArrays) -> None: ...
+
+    def read(self, view: View, rows: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """float32 [rows, view.cols], memory of the view until the next step."""
 
 class Sampler:
     """Chooses tokens and computes logprobs, one row at a time on the pool."""
@@ -234,32 +267,6 @@ class Sampler:
     @staticmethod
     def create(pool: ThreadPool, isa: str) -> Sampler: ...
 
-    def sample(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg10: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg11: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg12: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg13: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg14: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg15: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg16: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg17: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg18: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg19: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg20: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg21: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg22: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg23: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
+    def sample(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg4: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg7: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg9: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg10: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg11: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg12: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg13: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg14: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg15: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg16: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg17: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], arg18: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg19: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg20: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], arg21: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg22: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu')], arg23: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg24: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg25: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg26: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
 
-    def given(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: int, arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg8: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...
-
-class SwapSpace:
-    """Room for KV blocks in memory, or in an open file."""
-
-    @overload
-    def __init__(self, bytes: int) -> None: ...
-
-    @overload
-    def __init__(self, bytes: int, descriptor: int, file_offset: int) -> None: ...
-
-    @property
-    def bytes(self) -> int: ...
-
-    def out(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], pool: ThreadPool) -> None:
-        """
-        Copy blocks to slots, moves int32 [n, 2] of (block, slot); errors [n] get 0 or an errno.
-        """
-
-    def into(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], pool: ThreadPool) -> None:
-        """Copy slots to blocks; as out."""
-
-    def shift(self, cache: KvCache, moves: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], errors: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
-        """Copy slots to slots, moves int32 [n, 2]; errors as out."""
-
-    def resize(self, bytes: int) -> None:
-        """Another size; slots within both sizes keep their content."""
+    def given(self, arg0: Annotated[NDArray[numpy.float32], dict(shape=(None, None), device='cpu', writable=False)], arg1: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg2: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], arg3: int, arg4: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg5: Annotated[NDArray[numpy.bool_], dict(shape=(None,), order='C', device='cpu')], arg6: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu')], arg7: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], arg8: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], arg9: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu')], /) -> None: ...

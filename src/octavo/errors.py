@@ -6,6 +6,15 @@ on stderr and an exit code. Messages give the value, the limit and the way out.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+_NEAR = 0.75
+"""Likeness from which a name is taken for a misspelt one: with less, hints name things that have nothing to do with it."""
+
+
+_MAX_LINE = 1000
+
 
 class OctavoError(Exception):
     """Base of all errors octavo raises on purpose.
@@ -27,7 +36,7 @@ class OctavoError(Exception):
             self.code = code
 
 
-class InvalidRequestError(OctavoError):
+class InvalidRequestError(OctavoError, ValueError):
     """A request field is malformed, out of range or contradicts another one."""
 
     status = 400
@@ -37,9 +46,18 @@ class InvalidRequestError(OctavoError):
 
 
 class ContextLengthError(InvalidRequestError):
-    """Prompt plus requested output cannot fit the model's context."""
+    """The prompt does not fit the model's context with at least one token of an answer."""
 
     code = "context_length_exceeded"
+
+    @classmethod
+    def of(cls, found: str, limit: int, param: str) -> ContextLengthError:
+        """found: what was given, as the subject of a sentence. The words before it are those that clients look for."""
+        return cls(
+            f"this model's maximum context length is {limit} tokens, one of them for the answer; {found}. Shorten the {param}, "
+            "or start the server with a larger --max-model-len if the model allows it",
+            param=param,
+        )
 
 
 class NotFoundError(OctavoError):
@@ -94,7 +112,7 @@ class RequestFailedError(OctavoError):
     code = "request_failed"
 
 
-class ConfigError(OctavoError):
+class ConfigError(OctavoError, ValueError):
     """A flag, setting or combination of settings cannot work. The message names the flag and the fix."""
 
     status = 400
@@ -108,3 +126,23 @@ class LoadError(OctavoError):
 
     code = "load_error"
     exit_code = 2
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        """One line of a bounded length, whatever names of tensors and texts of libraries are in it."""
+        line = " ".join(message.splitlines())
+        super().__init__(line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + " ...", param=param, code=code)
+
+
+def not_enough_memory(error: MemoryError) -> str:
+    """A MemoryError in words, with the ways out."""
+    detail = f" ({error})" if str(error) else ""
+    return (
+        f"not enough memory{detail}: end other programs, raise the limit (ulimit -v, the container's), lower "
+        "--kv-cache-memory, or take a smaller model"
+    )
+
+
+def did_you_mean(name: str, known: Iterable[object], prefix: str = "") -> str:
+    """ "; did you mean X?" with the known name that is near, or "" if none is."""
+    near = difflib.get_close_matches(name[:100], [str(word) for word in known], n=1, cutoff=_NEAR)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""

@@ -5,22 +5,25 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.input import Prompt
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.prompt import Prompt
+from octavo.engine.guard import Guard, guarded
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import InvalidRequestError
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.progress import PullProgress
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_encoding import encode_chat
-from octavo.text.tokenizer import Tokenizer
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.tokenizer_face import TokenizerFace
 
+ValueT = TypeVar("ValueT")
 Message = Mapping[str, Any]
 """One chat message: {"role": ..., "content": ...}."""
 
@@ -28,41 +31,49 @@ Message = Mapping[str, Any]
 class LLM:
     """A model and an engine for batches of prompts. `model` and all further options are those of EngineArgs.
 
-    Use it as a context manager, call `close`, or let it be collected: each frees the model. Not for several threads at once.
+    Use it as a context manager, call `close`, or let it be collected: each frees the model. Threads that share
+    it wait for each other; a forked copy of the process cannot use it.
     """
 
     def __init__(self, model: str | None = None, **engine_args: Any) -> None:
         """Load the model (the embedded default without one). Raises ConfigError or LoadError."""
-        if model is not None:
-            engine_args["model"] = model
-        config = EngineArgs.from_options(**engine_args).create_engine_config()
+        config = EngineArgs(model, **engine_args).create_engine_config()
         with PullProgress() as report:
             self.llm_engine = LLMEngine(config, report=report)
         self._num_requests = 0
+        self._guard = Guard("LLM")
         self._finalizer = weakref.finalize(self, LLMEngine.shutdown, self.llm_engine)
 
+    @guarded
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = True,
+        lora_request: None = None,
+        priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
         """Complete every prompt; the results stand in the order of the prompts.
 
-        prompts          text, token ids, or a list of such
+        prompts          text, token ids, a TextPrompt or TokensPrompt, or a list of such
         sampling_params  one for all, one per prompt, or None for the model's own defaults
         use_tqdm         show a progress bar
+        lora_request     there are no adapters: None
+        priority         one for all or one per prompt, lower first; for the scheduler policy that reads it
         Raises InvalidRequestError naming the prompt's index if any is refused; nothing is computed then. A request that fails
         while it runs has finish_reason "error" and does not disturb the others.
         """
+        _refuse_adapter(lora_request)
         batch = _as_batch(prompts)
-        params = self._per_prompt(sampling_params, len(batch))
+        given = self.get_default_sampling_params() if sampling_params is None else sampling_params
+        params = _per_prompt("sampling_params", given, SamplingParams, len(batch))
+        priorities = _per_prompt("priority", 0 if priority is None else priority, int, len(batch))
         request_ids: list[str] = []
         try:
-            for index, (prompt, sampling) in enumerate(zip(batch, params, strict=True)):
-                request_ids.append(self._add(index, prompt, sampling))
-            return self._run(request_ids, use_tqdm)
+            for index, request in enumerate(zip(batch, params, priorities, strict=True)):
+                request_ids.append(self._add(index, *request))
+            return self._run(request_ids, bool(use_tqdm))
         except BaseException:
             # Refused, or interrupted from the keyboard: leave nothing behind for the next call.
             self.llm_engine.abort_request(request_ids)
@@ -73,20 +84,27 @@ class LLM:
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        *,
         use_tqdm: bool = True,
+        lora_request: None = None,
+        chat_template: str | None = None,
+        *,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or a list of them, rendered with the model's chat template."""
+        """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja)."""
+        engine = self.llm_engine
+        template = engine.chat_template
+        if chat_template is not None:
+            template = ChatTemplate.for_tokenizer(engine.tokenizer, chat_template)
         one = not messages or isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", [messages] if one else messages)
         prompts = [
             encode_chat(
-                self.llm_engine.tokenizer,
-                self.llm_engine.chat_template,
+                engine.tokenizer,
+                template,
                 conversation,
                 tools=tools,
                 add_generation_prompt=add_generation_prompt,
@@ -95,18 +113,19 @@ class LLM:
             )
             for conversation in conversations
         ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm)
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority)
 
     def memory_stats(self) -> MemoryReport:
         """The KV cache in full: counts, waste, block map, block tables."""
         return self.llm_engine.memory_stats()
 
-    def get_tokenizer(self) -> Tokenizer:
-        return self.llm_engine.tokenizer
+    def get_tokenizer(self) -> TokenizerFace:
+        """The model's tokenizer, with the methods of a transformers one."""
+        return TokenizerFace(self.llm_engine.tokenizer, self.llm_engine.chat_template)
 
     def get_default_sampling_params(self) -> SamplingParams:
         """SamplingParams with the defaults the model's files recommend."""
-        defaults: dict[str, Any] = dict(self.llm_engine.generation_defaults)
+        defaults: dict[str, Any] = dict(self.llm_engine.sampling_advice.values)
         return SamplingParams(**defaults)
 
     def close(self) -> None:
@@ -119,11 +138,13 @@ class LLM:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _add(self, index: int, prompt: Prompt, sampling: SamplingParams) -> str:
+    def _add(self, index: int, prompt: Prompt, sampling: SamplingParams, priority: int) -> str:
         request_id = f"{self._num_requests}"
         self._num_requests += 1
         try:
-            self.llm_engine.add_request(request_id, prompt, sampling, output_kind=OutputKind.FINAL_ONLY)
+            self.llm_engine.add_request(
+                request_id, prompt, sampling, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY
+            )
         except InvalidRequestError as error:
             error.message = f"prompt {index}: {error.message}"
             error.args = (error.message,)
@@ -144,14 +165,24 @@ class LLM:
                     progress.update(task, advance=1, rate=rate)
         return [finished[request_id] for request_id in request_ids]
 
-    def _per_prompt(self, given: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-        if given is None:
-            given = self.get_default_sampling_params()
-        if isinstance(given, SamplingParams):
-            return [given] * count
-        if len(given) != count:
-            raise InvalidRequestError(f"there are {count} prompts but {len(given)} sampling_params", param="sampling_params")
-        return list(given)
+
+def _per_prompt(name: str, given: Any, kind: type[ValueT], count: int) -> list[ValueT]:
+    """One value for each of `count` prompts, from one for all or a list. Raises InvalidRequestError."""
+    if isinstance(given, kind):
+        return [given] * count
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+        raise InvalidRequestError(f"{name} must be one {kind.__name__} or a list, not {type(given).__name__}", param=name)
+    if len(given) != count:
+        raise InvalidRequestError(f"there are {count} prompts but {len(given)} {name}", param=name)
+    return list(given)
+
+
+def _refuse_adapter(lora_request: object) -> None:
+    if lora_request is not None:
+        raise InvalidRequestError(
+            "lora_request: there are no adapters; merge it into the weights first (merge_and_unload in PEFT)",
+            param="lora_request",
+        )
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -45,6 +45,6 @@ class _Formatter(logging.Formatter):
 
 def _quote(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
     text = str(value)
     return text if text and _PLAIN.issuperset(text) else json.dumps(text)

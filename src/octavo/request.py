@@ -3,16 +3,59 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 
 import msgspec
 
+from octavo.errors import InvalidRequestError
 from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
 
+DEFAULT_TENANT = "default"
+"""Of requests that say nothing of whose they are."""
 MAX_REQUEST_ID_LENGTH = 256
 MAX_CACHE_SALT_LENGTH = 256
 MAX_TENANT_LENGTH = 256
 MAX_TIMEOUT_S = 86_400.0
+MAX_PRIORITY = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """What a request says besides its prompt and its sampling. Nothing in it changes which token comes next.
+
+    priority    lower is served first, for policies that look at it
+    cache_salt  requests share prefix-cache blocks only with equal salts
+    tenant      whose it is, for the policy fair and for the bill
+    timeout_s   seconds after which it ends with what it has: finish_reason "length", stop_reason "timeout"; None: never
+    """
+
+    priority: int = 0
+    cache_salt: str = ""
+    tenant: str = DEFAULT_TENANT
+    timeout_s: float | None = None
+
+    def validate(self) -> None:
+        """Raise InvalidRequestError naming the field; values from Python may have any type."""
+        salt, priority, tenant, timeout_s = self.cache_salt, self.priority, self.tenant, self.timeout_s
+        if not isinstance(salt, str) or len(salt) > MAX_CACHE_SALT_LENGTH:
+            raise InvalidRequestError(
+                f"cache_salt must be a text of at most {MAX_CACHE_SALT_LENGTH} characters", param="cache_salt"
+            )
+        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
+            raise InvalidRequestError(
+                f"priority is {priority!r}; it must be an integer within +-{MAX_PRIORITY}", param="priority"
+            )
+        if not isinstance(tenant, str) or not 0 < len(tenant) <= MAX_TENANT_LENGTH:
+            raise InvalidRequestError(f"the tenant must be a text of 1..{MAX_TENANT_LENGTH} characters", param="user")
+        if timeout_s is None:
+            return
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= MAX_TIMEOUT_S:
+            raise InvalidRequestError(
+                f"timeout is {timeout_s!r}; it must be a number of seconds above 0, at most {MAX_TIMEOUT_S:g}", param="timeout"
+            )
+
+
+NO_OPTIONS = RequestOptions()
 
 
 class Request(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -6,6 +6,7 @@ a sequence's token ids and block table travel once, later steps send only what i
 
 from __future__ import annotations
 
+import enum
 from typing import TypeAlias
 
 import msgspec
@@ -31,8 +32,24 @@ class NewSequence(msgspec.Struct):
     """Masked before min_tokens outputs exist: the model's end-of-sequence ids (unless ignore_eos) and the request's."""
 
 
+class ShareKind(enum.IntEnum):
+    """What a share of a step is.
+
+    PREFILL  tokens of a prompt, or of a sequence that is computed again
+    DECODE   the last token of a sequence, or those that it gained in its last step, and drafts of those that follow
+    """
+
+    PREFILL = 0
+    DECODE = 1
+
+
 class ScheduledSequence(msgspec.Struct):
     """One sequence's share of a step: compute positions [num_computed, num_computed + num_new).
+
+    token_ids are appended to the worker's history of the sequence: tokens that are known by now and that no plan has told it,
+    whoever chose them. It has all of them already when `new` is set.
+    draft_token_ids are guesses of the tokens behind the last known one; the last positions of the share are theirs. Only a
+    share that samples has any. A guess is accepted if it is what is sampled at its position, and if all before it are.
 
     new_block_ids are appended to the worker's block table of the sequence (the whole table when `new` is set).
     replaced_blocks are (index in the table, new block id) pairs: copy on write gave the sequence its own copy.
@@ -40,19 +57,23 @@ class ScheduledSequence(msgspec.Struct):
     """
 
     seq_id: int
+    kind: ShareKind
     num_computed: int
     num_new: int
     new_block_ids: list[int]
     needs_sample: bool
+    token_ids: list[int] = []
     new: NewSequence | None = None
     replaced_blocks: list[tuple[int, int]] = []
+    draft_token_ids: list[int] = []
 
 
 class StepPlan(msgspec.Struct):
     """One step: moves to the swap space, moves from it, block copies, then the forward pass over all shares, then sampling.
 
-    Sequences stand decodes first (num_new 1), then prefill chunks. removed are ids the worker may forget (finished, aborted,
-    preempted) and is applied before anything else; an id in it may be unknown, or come again as new in the same plan.
+    Plans run in the order of their step_id. Sequences stand decodes first, then prefills. removed are ids the worker may forget
+    (finished, aborted, preempted) and is applied before anything else; an id in it may be unknown, or come again as new in the
+    same plan.
     block_copies are (source, target) pairs and may run in any order: targets are distinct and none is a source. A plan may have
     no sequences.
     swap_out and swap_in are (block, slot) pairs. Those of one list may run in any order; all of swap_out come before the first
@@ -81,12 +102,19 @@ class TokenLogprobs(msgspec.Struct):
     top_logprobs: list[float]
 
 
-class SampledToken(msgspec.Struct):
-    """The token a sequence produced in this step."""
+class SampledTokens(msgspec.Struct):
+    """The tokens a sequence gained in this step: the drafts that were accepted, then the one that was sampled behind them.
+
+    Tokens that nothing but those can follow (a grammar says so) may stand behind them; a later share computes them.
+
+    logprobs      one entry per token if asked for, else empty
+    num_accepted  how many of the tokens are drafts of the share: their keys and values are in the cache
+    """
 
     seq_id: int
-    token_id: int
-    logprobs: TokenLogprobs | None = None
+    token_ids: list[int]
+    logprobs: list[TokenLogprobs] = []
+    num_accepted: int = 0
 
 
 class PromptLogprobs(msgspec.Struct):
@@ -121,7 +149,7 @@ class StepResult(msgspec.Struct):
     """
 
     step_id: int
-    sampled: list[SampledToken]
+    sampled: list[SampledTokens]
     prompt_logprobs: list[PromptLogprobs] = []
     failed: dict[int, str] = {}
     swap: SwapReport | None = None

@@ -72,13 +72,13 @@ def test_what_it_does_to_one_load_is_little_and_settles() -> None:
 
 
 def test_seats_that_make_a_machine_slower_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    execute = VirtualWorker.execute
+    run = VirtualWorker.run
 
-    def execute_slowly(worker: VirtualWorker, plan: StepPlan) -> StepResult:
+    def run_slowly(worker: VirtualWorker, plan: StepPlan) -> StepResult:
         worker._clock.advance(0.001 * max(0, len(plan.sequences) - 64))
-        return execute(worker, plan)
+        return run(worker, plan)
 
-    monkeypatch.setattr(VirtualWorker, "execute", execute_slowly)
+    monkeypatch.setattr(VirtualWorker, "run", run_slowly)
     contestant = tuned(LOADS["crowd"], KV_GIB["crowd"])
     contestant.play(40.0)
     assert contestant.core.config.scheduler.max_num_seqs == 64

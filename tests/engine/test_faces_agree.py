@@ -9,6 +9,7 @@ from tests.fakes import write_model
 
 from octavo import LLM, AsyncLLMEngine, EngineArgs, SamplingParams
 from octavo.engine.frontend.outputs import CompletionOutput
+from octavo.sampling_params import RequestOutputKind
 from octavo.step import TokenLogprobs
 
 OPTIONS = {"load_format": "dummy", "num_gpu_blocks_override": 24, "block_size": 8}
@@ -29,13 +30,13 @@ def summary(choice: CompletionOutput) -> tuple[str, list[int], list[tuple[int, f
 
 def test_streamed_from_a_core_process_equals_generated_in_process(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
-    args = EngineArgs.from_options(model=str(model), **OPTIONS)
+    args = EngineArgs(model=str(model), **OPTIONS)
     with LLM(str(model), **OPTIONS) as llm:
         whole = [summary(output.outputs[0]) for output in llm.generate(PROMPTS, SAMPLING, use_tqdm=False)]
         llm.llm_engine.check_integrity()
 
     async def streamed(engine: AsyncLLMEngine, prompt: str, sampling: SamplingParams) -> CompletionOutput:
-        deltas = [output.outputs[0] async for output in engine.generate(prompt, sampling)]
+        deltas = [output.outputs[0] async for output in engine.generate(prompt, sampling, output_kind=RequestOutputKind.DELTA)]
         joined = deltas[0]
         for delta in deltas[1:]:
             joined.append(delta)

@@ -10,9 +10,10 @@ from tests.fakes import ids, write_model
 
 from octavo import LLM, LLMEngine, SamplingParams
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.input import Prompt
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.prompt import Prompt
 from octavo.errors import ConfigError, ContextLengthError, EngineDeadError, InvalidRequestError, LoadError
+from octavo.sampling_params import RequestOutputKind
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
@@ -87,7 +88,7 @@ def test_a_refused_prompt_names_itself_and_leaves_nothing_behind(llm: LLM) -> No
 
 
 def test_defaults_come_from_the_model(llm: LLM) -> None:
-    assert llm.get_default_sampling_params() == SamplingParams(**llm.llm_engine.generation_defaults)  # type: ignore[arg-type]
+    assert llm.get_default_sampling_params() == SamplingParams(**llm.llm_engine.sampling_advice.values)  # type: ignore[arg-type]
     assert llm.get_tokenizer().encode("a") == ids("a")
 
 
@@ -96,7 +97,7 @@ def test_two_engines_in_one_process_do_not_mix(model: str, llm: LLM) -> None:
         prompts = ["one", "two and more"]
         for engine in (llm.llm_engine, other.llm_engine):
             for prompt in prompts:
-                engine.add_request(prompt, prompt, GREEDY, output_kind=OutputKind.FINAL_ONLY)
+                engine.add_request(prompt, prompt, GREEDY, output_kind=RequestOutputKind.FINAL_ONLY)
         finished: list[dict[str, list[int]]] = [{}, {}]
         while any(engine.has_unfinished_requests() for engine in (llm.llm_engine, other.llm_engine)):
             for found, engine in zip(finished, (llm.llm_engine, other.llm_engine), strict=True):
@@ -136,7 +137,7 @@ def test_engine_streams_cumulative_outputs_and_aborts(model: str) -> None:
 def test_clear_errors_instead_of_a_model(model: str, tmp_path: Path) -> None:
     with pytest.raises(LoadError):
         LLM(str(tmp_path / "nothing-here.gguf"))
-    with pytest.raises(ConfigError, match="did you mean 'block_size'"):
+    with pytest.raises(ConfigError, match="did you mean block_size"):
         LLM(model, blocksize=16)
     with pytest.raises(ConfigError, match="neither Jinja source nor a readable file"):
         LLM(model, load_format="dummy", chat_template="nothing-here.jinja")

@@ -6,16 +6,21 @@ on one thread and two, eager and from the tape, streamed and not. Each test asse
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
+from tests.gate.witness import ThreadClock, Witness
+from tests.gate.workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all, serve_alone
 
 from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
+from octavo.errors import ConfigError
+from octavo.models.llama import Decoder
+from octavo.sampling_params import RequestOutputKind
 
 MAX_MODEL_LEN = 1600
 AMPLE_BLOCKS = 1200
@@ -42,8 +47,11 @@ def jobs() -> list[GateRequest]:
 def alone(smollm2_gguf: Path, jobs: list[GateRequest]) -> Iterator[list[bytes]]:
     """Each request by itself, cold, whole prompt in one chunk: what every other way of serving must equal."""
     engine = make_engine(smollm2_gguf, max_num_batched_tokens=2048, chunked_prefill_size=2048)
+    witness = Witness(engine)
     outputs = serve_alone(engine, jobs)
     engine.shutdown()
+    assert witness.num_together == max(job.params.n for job in jobs), "a request was not alone"
+    assert witness.num_cut == witness.num_computed_again == 0, "a prompt was not computed in one piece"
     assert len({fingerprint(output) for output in outputs}) == len(jobs)
     yield [fingerprint(output) for output in outputs]
 
@@ -55,18 +63,41 @@ def assert_equal(outputs: list[RequestOutput], alone: list[bytes], how: str) -> 
 
 def test_one_batch_gives_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
     engine = make_engine(smollm2_gguf)
+    witness = Witness(engine)
     assert_equal(serve_all(engine, jobs), alone, "one batch")
-    assert engine.stats().num_steps < 150, "the requests did not run together"
+    assert witness.num_together >= 16, "the requests did not run together"
     engine.shutdown()
 
 
 @pytest.mark.parametrize("chunk", [16, 2048])
 def test_chunk_size_does_not_change_a_byte(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], chunk: int) -> None:
     engine = make_engine(smollm2_gguf, chunked_prefill_size=chunk, max_num_batched_tokens=max(256, chunk))
+    witness = Witness(engine)
     assert_equal(serve_all(engine, jobs), alone, f"chunks of {chunk}")
-    longest = max(len(job.prompt) for job in jobs)
-    assert engine.stats().num_steps >= longest // chunk
+    for num_prompt, sizes in witness.chunks():
+        assert sum(sizes) == num_prompt and max(sizes) <= chunk and len(sizes) >= num_prompt / chunk, (num_prompt, sizes)
+    assert witness.num_cut > 0, "no prompt was cut"
     engine.shutdown()
+
+
+def test_a_prompt_longer_than_the_largest_step_is_cut_and_gives_the_same_bytes(
+    smollm2_gguf: Path, jobs: list[GateRequest]
+) -> None:
+    """Alone and whole in a step of 4,096; behind each other and cut in steps of 2,048, whose chunks are of every size."""
+    chunk, size = 2048, 2600
+    prompt = [token for job in jobs for token in job.prompt]
+    long = [GateRequest(prompt[start : start + size], jobs[start].params) for start in (0, 4, 8)]
+    options: dict[str, Any] = {"max_model_len": 2700, "num_gpu_blocks_override": 3 * 2700 // BLOCK_SIZE + 3}
+    engine = make_engine(smollm2_gguf, max_num_batched_tokens=4096, chunked_prefill_size=4096, **options)
+    whole = Witness(engine)
+    expected = [fingerprint(output) for output in serve_alone(engine, long)]
+    engine.shutdown()
+    assert [sizes for _, sizes in whole.chunks()] == [[size]] * 3
+    engine = make_engine(smollm2_gguf, max_num_batched_tokens=chunk, chunked_prefill_size=chunk, **options)
+    witness = Witness(engine)
+    assert_equal(serve_all(engine, long), expected, "longer than a step")
+    engine.shutdown()
+    assert witness.num_cut == 3 and max(sizes[0] for _, sizes in witness.chunks()) == chunk
 
 
 def test_cold_and_warm_prefix_cache_give_the_same_bytes(
@@ -83,7 +114,7 @@ def test_cold_and_warm_prefix_cache_give_the_same_bytes(
 
 
 @pytest.mark.parametrize("caching", [False, True])
-def test_preemption_does_not_change_a_byte(
+def test_preemption_by_recompute_does_not_change_a_byte(
     smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], caching: bool
 ) -> None:
     # The pool holds little more than the longest of these requests, so that growing sequences push each other out.
@@ -93,11 +124,15 @@ def test_preemption_does_not_change_a_byte(
         num_gpu_blocks_override=blocks,
         max_model_len=blocks * BLOCK_SIZE,
         enable_prefix_caching=caching,
+        preemption_mode="recompute",
         admission="eager",  # the others learn how long answers are and avoid what is tested here
     )
+    witness = Witness(engine)
     short = [index for index, job in enumerate(jobs) if len(job.prompt) <= 520]
     outputs = serve_all(engine, [jobs[index] for index in short])
-    assert engine.stats().num_preemptions > 0, "nothing was preempted"
+    stats = engine.stats()
+    assert stats.num_preemptions > 0 and stats.num_swap_preemptions == 0, "nothing was preempted to be computed again"
+    assert witness.num_computed_again > 0, "nothing was computed again"
     assert_equal(outputs, [alone[index] for index in short], f"preempted, prefix caching {caching}")
     engine.shutdown()
 
@@ -154,11 +189,12 @@ def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
     slot_gib = (engine.resolved_config.cache.swap_space or 0.0) / num_slots
     waiting = [index for index, job in enumerate(jobs) if len(job.prompt) <= 520]
     waiting.sort(key=lambda index: -len(jobs[index].prompt))
-    indices, outputs, seen = list(waiting), {}, []
+    indices, outputs = list(waiting), {}
+    seen: list[tuple[int, int, int]] = []
     while waiting or engine.has_unfinished_requests():
         for index in waiting[:2]:
             job, priority = jobs[index], len(waiting)
-            engine.add_request(str(index), job.prompt, job.params, priority=priority, output_kind=OutputKind.FINAL_ONLY)
+            engine.add_request(str(index), job.prompt, job.params, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY)
         del waiting[:2]
         outputs.update({output.request_id: output for output in engine.step()})
         before = engine.stats().num_swapped_blocks
@@ -177,19 +213,62 @@ def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
     engine.shutdown()
 
 
-@pytest.mark.parametrize("options", [{"num_threads": 1}, {"num_threads": 3}, {"enforce_eager": True}, {"block_size": 8}])
-def test_threads_eager_mode_and_block_size_do_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_the_number_of_threads_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], num_threads: int
 ) -> None:
-    engine = make_engine(smollm2_gguf, **{"num_gpu_blocks_override": 2 * AMPLE_BLOCKS, **options})
-    assert_equal(serve_all(engine, jobs), alone, str(options))
+    engine = make_engine(smollm2_gguf, num_threads=num_threads)
+    clock = ThreadClock()
+    assert_equal(serve_all(engine, jobs), alone, f"{num_threads} threads")
+    assert clock.num_busy() == num_threads
+    engine.shutdown()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_eager_mode_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], eager: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    forward = Decoder.forward
+
+    def counted(model: Any, ops: Any) -> Any:
+        calls.append(model)
+        return forward(model, ops)
+
+    monkeypatch.setattr(Decoder, "forward", counted)
+    engine = make_engine(smollm2_gguf, enforce_eager=eager)
+    num_at_start, witness = len(calls), Witness(engine)
+    assert_equal(serve_all(engine, jobs), alone, "eager" if eager else "tape")
+    num_passes = len(calls) - num_at_start
+    assert num_passes >= witness.num_steps if eager else num_passes == 0, f"the model's Python ran {num_passes} times"
+    if eager:
+        with pytest.raises(ConfigError, match="only the tape counts"):
+            engine.program.start_profile()
+    engine.shutdown()
+
+
+@pytest.mark.parametrize("block_size", [8, 32, 64])
+def test_the_block_size_does_not_change_a_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], block_size: int
+) -> None:
+    engine = make_engine(smollm2_gguf, block_size=block_size, num_gpu_blocks_override=AMPLE_BLOCKS * BLOCK_SIZE // block_size)
+    assert_equal(serve_all(engine, jobs), alone, f"blocks of {block_size}")
+    memory = engine.memory_stats()
+    assert memory.block_size == block_size != BLOCK_SIZE
+    assert memory.high_water * block_size >= max(len(job.prompt) for job in jobs), "the blocks hold more than they can"
     engine.shutdown()
 
 
 def test_streamed_deltas_join_to_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
     engine = make_engine(smollm2_gguf)
-    assert_equal(serve_all(engine, jobs, OutputKind.DELTA), alone, "streamed")
+    heard: Counter[int] = Counter()
+    outputs = serve_all(engine, jobs, RequestOutputKind.DELTA, heard)
+    assert_equal(outputs, alone, "streamed")
     engine.shutdown()
+    for index, output in enumerate(outputs):
+        longest = max(len(choice.token_ids) for choice in output.outputs)
+        # A delivery brings what a step gained; only text that waits for the rest of a stop string may hold one back.
+        assert heard[index] >= (2 if jobs[index].params.stop else longest), f"request {index} came in {heard[index]} pieces"
 
 
 CHANGES: tuple[dict[str, int], ...] = (
@@ -214,7 +293,7 @@ def test_reconfiguring_while_requests_run_does_not_change_a_byte(
         engine.shutdown()
     engine = make_engine(smollm2_gguf, **options)
     for index, job in enumerate(jobs):
-        engine.add_request(str(index), job.prompt, job.params, output_kind=OutputKind.FINAL_ONLY)
+        engine.add_request(str(index), job.prompt, job.params, output_kind=RequestOutputKind.FINAL_ONLY)
     changes, reports, outputs = list(CHANGES), [], {}
     while engine.has_unfinished_requests():
         if changes and engine.stats().num_steps >= 3 * (len(CHANGES) - len(changes) + 1):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_bytes import make_engine
-from workload import fingerprint, requests, serve_all, serve_alone
+from tests.gate.test_bytes import make_engine
+from tests.gate.workload import fingerprint, requests, serve_all, serve_alone
 
 LONGEST = 200
 """Tokens of the prompts taken: float weights are slow alone, and what is to be seen are tiles of all sizes."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 BLOCK_SIZE = 16
 # Prompt lengths around multiples of the block size, of the attention's tiles and splits, and one long prompt.
@@ -77,13 +78,20 @@ def _logprob_bytes(token_id: int, rank: int, values: list[float], top_ids: list[
     return struct.pack(f"<2i{len(values)}d", token_id, rank, *values) + repr(top_ids).encode()
 
 
-def serve_all(engine: LLMEngine, jobs: list[GateRequest], kind: OutputKind = OutputKind.FINAL_ONLY) -> list[RequestOutput]:
-    """All requests at once, as one load; deltas are joined."""
+def serve_all(
+    engine: LLMEngine,
+    jobs: list[GateRequest],
+    kind: RequestOutputKind = RequestOutputKind.FINAL_ONLY,
+    heard: Counter[int] | None = None,
+) -> list[RequestOutput]:
+    """All requests at once, as one load; deltas are joined. heard: counts the deliveries of each."""
     for index, job in enumerate(jobs):
         engine.add_request(str(index), job.prompt, job.params, output_kind=kind)
     joined: dict[str, RequestOutput] = {}
     while engine.has_unfinished_requests():
         for output in engine.step():
+            if heard is not None:
+                heard[int(output.request_id)] += 1
             if output.request_id in joined:
                 joined[output.request_id].append(output)
             else:

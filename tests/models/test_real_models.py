@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import gguf_to_folder
-from models.runner import Runner
+from tests import gguf_to_folder
+from tests.models.runner import Runner
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
 TOLERANCE = 1e-4

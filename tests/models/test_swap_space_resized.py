@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.tiny_models import prompt
+from tests.worker_driver import tiny_checkpoint
 
 from octavo.config.backend import BackendConfig
 from octavo.config.cache import GIB, CacheConfig
@@ -18,8 +20,6 @@ from octavo.engine.core.engine_core import EngineCore
 from octavo.errors import ConfigError
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
-from tiny_models import prompt
-from worker_driver import tiny_checkpoint
 
 AMPLE = EngineConfig(
     cache=CacheConfig(block_size=8, num_gpu_blocks_override=200),

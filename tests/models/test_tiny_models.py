@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from models.runner import Runner
-from tiny_models import VARIANTS, prompt, write_tiny_model
+from tests.models.runner import Runner
+from tests.tiny_models import VARIANTS, prompt, write_tiny_model
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
 TOLERANCE = 1e-4
@@ -53,6 +52,22 @@ def test_tiny_model_gives_the_logits_and_greedy_tokens_of_transformers(
         assert runner.greedy(firsts, variant.num_greedy) == {
             seq_id: entry["greedy"] for seq_id, entry in enumerate(golden["prompts"])
         }
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_short_prompt_of_longrope_is_the_same_in_a_longer_context(
+    device: str, facts: dict[str, Any], logits: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    name = "llama-rope-longrope-short"
+    golden = facts[name]
+    folder = write_tiny_model(tmp_path / name, name, golden["shapes"])
+    for max_model_len in (129, 200, 256):
+        runner = Runner(folder, device, max_model_len=max_model_len)
+        for entry in golden["prompts"]:
+            length = len(entry["token_ids"])
+            runner.add(0, entry["token_ids"])
+            expected = logits[f"{name}/{length}"]
+            assert np.abs(runner.prefill(0, length, entry["rows"]) - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.tiny_models import prompt
+from tests.worker_driver import BLOCK_SIZE, NUM_BLOCKS, Driver, Request, make_worker, tiny_checkpoint
 
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import Checkpoint
@@ -10,8 +12,6 @@ from octavo.ops.interface import KVCacheSpec
 from octavo.ops.registry import make_backend
 from octavo.sampling_params import SamplingParams
 from octavo.step import Relayout
-from tiny_models import prompt
-from worker_driver import BLOCK_SIZE, NUM_BLOCKS, Driver, Request, make_worker, tiny_checkpoint
 
 LENGTHS = (1, 15, 16, 33, 90)
 

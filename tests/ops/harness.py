@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from octavo import _native
 from octavo.config.model import RopeConfig
 from octavo.loader.formats import bytes_per_row
-from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import F32, I32, Backend, KVCacheSpec, Ops, StepInputs, Tensor
-from octavo.ops.registry import make_backend
+from octavo.loader.stored import StoredRows
+from octavo.ops.interface import F32, I32, KVCacheSpec, Ops, StepInputs, Tensor
+from octavo.ops.registry import AnyBackend, make_backend
 
 ISAS = tuple(_native.usable_isas())
 BLOCK_SIZE = 16
 KV = KVCacheSpec(num_layers=1, num_blocks=64, num_kv_heads=2, block_size=BLOCK_SIZE, head_dim=16, dtype="float32")
 
+AnyOps: TypeAlias = Ops[Any, Any, Any]
 ROPE = RopeConfig(rotary_dim=16)
 MAX_POSITION = 1024
 
@@ -26,10 +28,10 @@ MAX_POSITION = 1024
 class FunctionModel:
     """A model whose forward pass is a function of ops."""
 
-    function: Callable[[Ops], Tensor]
+    function: Callable[[AnyOps], Any]
 
-    def forward(self, ops: Ops) -> Tensor:
-        return self.function(ops)
+    def forward(self, ops: Ops[Tensor, Any, Any]) -> Tensor:
+        return self.function(ops)  # type: ignore[no-any-return]
 
 
 def cpu(
@@ -39,28 +41,26 @@ def cpu(
     quantization: str = "auto",
     kv: KVCacheSpec = KV,
     group_size: int = 32,
-) -> Backend:
+) -> AnyBackend:
     backend = make_backend("cpu", num_threads=threads, isa=isa, dtype=dtype, quantization=quantization, group_size=group_size)
     backend.allocate_kv_cache(kv)
-    backend.parameters.load_rope(ROPE, MAX_POSITION)
     return backend
 
 
-def reference(kv: KVCacheSpec = KV) -> Backend:
+def reference(kv: KVCacheSpec = KV) -> AnyBackend:
     backend = make_backend("reference", num_threads=1, isa="auto", dtype="auto", quantization="auto")
     backend.allocate_kv_cache(kv)
-    backend.parameters.load_rope(ROPE, MAX_POSITION)
     return backend
 
 
-def float_tensor(values: F32, name: str = "weight") -> StoredTensor:
+def float_tensor(values: F32, name: str = "weight") -> StoredRows:
     """values [rows, columns] or [n] as a stored float32 tensor."""
     flat = np.ascontiguousarray(values, np.float32)
     data = flat.reshape(1, -1) if flat.ndim == 1 else flat
-    return StoredTensor(name, flat.shape, "f32", data.view(np.uint8), None, f"memory: {name}")
+    return StoredRows(name, flat.shape, "f32", data.view(np.uint8), None, f"memory: {name}")
 
 
-def block_tensor(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def block_tensor(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     """Random bytes of a block format with tame scales: float16 fields are drawn from a small range."""
     data = rng.integers(0, 256, (rows, bytes_per_row(format, columns)), np.uint8)
     block, offsets = {
@@ -71,7 +71,7 @@ def block_tensor(rng: np.random.Generator, format: str, rows: int, columns: int)
     for offset in offsets:
         scales = rng.uniform(0.001, 0.02, blocks.shape[:2]).astype(np.float16)
         blocks[:, :, offset : offset + 2] = scales[..., None].view(np.uint8)
-    return StoredTensor("weight", (rows, columns), format, data, None, "memory: weight")
+    return StoredRows("weight", (rows, columns), format, data, None, "memory: weight")
 
 
 def step(
@@ -97,20 +97,30 @@ def step(
     )
 
 
-def run(backend: Backend, function: Callable[[Ops], Tensor], inputs: StepInputs, eager: bool = False) -> F32:
+def run(backend: AnyBackend, function: Callable[[AnyOps], Any], inputs: StepInputs, eager: bool = False) -> F32:
     """The function's result for every row of the step, as a copy."""
     total = len(inputs.token_ids)
-    program = backend.compile(
-        FunctionModel(lambda ops: ops.select_rows(function(ops))), max_tokens=total, max_logits=total, max_seqs=64, eager=eager
-    )
-    return program.run(inputs).copy()
+    model = FunctionModel(lambda ops: ops.select_rows(function(ops)))
+    program = backend.compile(model, max_tokens=total, max_logits=total, max_seqs=64, max_position=MAX_POSITION, eager=eager)
+    result: F32 = backend.read_logits(program.run(inputs)).copy()
+    return result
 
 
-def rows_op(backend: Backend, x: F32, op: Callable[[Ops, Tensor], Tensor], eager: bool = False) -> F32:
+def rows_op(backend: AnyBackend, x: F32, op: Callable[[AnyOps, Any], Any], eager: bool = False) -> F32:
     """op applied to the rows of x [rows, columns]; they enter as a float32 embedding table."""
     table = backend.parameters.load_linear([float_tensor(x)], [None])
     inputs = step([1] * len(x), tables=np.zeros((len(x), 1), np.int32))
     return run(backend, lambda ops: op(ops, ops.embedding(table)), inputs, eager)
+
+
+def embedded(table: Any) -> Callable[[AnyOps], Any]:
+    """The step's tokens, looked up in this table."""
+    return lambda ops: ops.embedding(table)
+
+
+def times(weight: Any) -> Callable[[AnyOps, Any], Any]:
+    """The op that multiplies with this weight."""
+    return lambda ops, x: ops.linear(x, weight)
 
 
 def relative_error(value: F32, exact: F32) -> float:

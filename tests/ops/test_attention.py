@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from harness import ISAS, cpu, float_tensor, reference, relative_error, run
+from tests.ops.harness import ISAS, AnyOps, cpu, float_tensor, reference, relative_error, run
 
-from octavo.ops.interface import F32, FLOAT_TOLERANCE, I32, AttentionSpec, Backend, KVCacheSpec, Ops, StepInputs, Tensor
+from octavo.ops.interface import F32, FLOAT_TOLERANCE, I32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.registry import AnyBackend
 
 SEQUENCE = 330  # crosses every tile and split boundary
 LONG = 1000  # enough splits for several threads
@@ -35,13 +37,13 @@ def attention_step(tables: I32, block_size: int, shares: list[tuple[int, int, in
 
 
 def attend(
-    backend: Backend, qkv: F32, spec: AttentionSpec, steps: list[StepInputs], *, factor: float = 1.0, eager: bool = False
+    backend: AnyBackend, qkv: F32, spec: AttentionSpec, steps: list[StepInputs], *, factor: float = 1.0, eager: bool = False
 ) -> list[F32]:
     """Output of each step; qkv [tokens, (heads + 2 kv_heads) * head_dim] is looked up by token id and times factor."""
     table = backend.parameters.load_linear([float_tensor(qkv)], [None])
     sizes = [spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim]
 
-    def forward(ops: Ops) -> Tensor:
+    def forward(ops: AnyOps) -> Any:
         q, k, v = ops.split(ops.embedding(table, factor), sizes)
         ops.kv_write(k, v, spec)
         return ops.paged_attention(q, spec)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
-from harness import FunctionModel, cpu, float_tensor, step
+from tests.ops.harness import MAX_POSITION, AnyOps, FunctionModel, cpu, float_tensor, step
 
-from octavo.ops.interface import F32, AttentionSpec, Backend, KVCacheSpec, Ops, StepInputs, Tensor
+from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.registry import AnyBackend
 
 NUM_LAYERS, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 5, 4, 2, 16
 HIDDEN = NUM_HEADS * HEAD_DIM
@@ -25,7 +27,7 @@ STEPS: tuple[tuple[list[int], list[int]], ...] = (
 """New tokens and first positions of the sequences of each step."""
 
 
-def make_forward(backend: Backend, windows: tuple[int | None, ...]) -> Callable[[Ops], Tensor]:
+def make_forward(backend: AnyBackend, windows: tuple[int | None, ...]) -> Callable[[AnyOps], Any]:
     rng = np.random.default_rng(0)
     table = backend.parameters.load_linear([float_tensor(rng.standard_normal((400, HIDDEN), np.float32))], [None])
 
@@ -38,7 +40,7 @@ def make_forward(backend: Backend, windows: tuple[int | None, ...]) -> Callable[
     ]
     norm = backend.parameters.load_vector(float_tensor(np.ones(HIDDEN, np.float32)))
 
-    def forward(ops: Ops) -> Tensor:
+    def forward(ops: AnyOps) -> Any:
         x = ops.embedding(table)
         for index, (qkv, out, gate_up, down) in enumerate(layers):
             spec = AttentionSpec(index, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, HEAD_DIM**-0.5, window=windows[index % len(windows)])
@@ -60,8 +62,8 @@ def inputs_of(lengths: list[int], firsts: list[int]) -> StepInputs:
 def results(threads: int, eager: bool, windows: tuple[int | None, ...]) -> list[F32]:
     backend = cpu("auto", threads, quantization="int8", kv=KV)
     model = FunctionModel(make_forward(backend, windows))
-    program = backend.compile(model, max_tokens=256, max_logits=256, max_seqs=16, eager=eager)
-    return [program.run(inputs_of(lengths, firsts)).copy() for lengths, firsts in STEPS]
+    program = backend.compile(model, max_tokens=256, max_logits=256, max_seqs=16, max_position=MAX_POSITION, eager=eager)
+    return [backend.read_logits(program.run(inputs_of(lengths, firsts))).copy() for lengths, firsts in STEPS]
 
 
 @pytest.mark.parametrize("windows", [(None,), (40, 40, None)], ids=["whole", "windows"])
@@ -76,7 +78,12 @@ def test_blocks_at_their_own_pace_give_the_bytes_of_one_thread(windows: tuple[in
 def test_a_prompt_meets_no_barrier_between_its_layers() -> None:
     backend = cpu("auto", 2, quantization="int8", kv=KV)
     program = backend.compile(
-        FunctionModel(make_forward(backend, (None,))), max_tokens=256, max_logits=256, max_seqs=16, eager=False
+        FunctionModel(make_forward(backend, (None,))),
+        max_tokens=256,
+        max_logits=256,
+        max_seqs=16,
+        max_position=MAX_POSITION,
+        eager=False,
     )
     program.start_profile()
     program.run(inputs_of(*STEPS[0]))
@@ -93,7 +100,7 @@ def test_attention_behind_selected_rows_gives_the_bytes_of_one_thread() -> None:
             backend.parameters.load_linear([float_tensor(rng.standard_normal(shape, np.float32))], [None]) for shape in shapes
         ]
 
-        def forward(ops: Ops) -> Tensor:
+        def forward(ops: AnyOps) -> Any:
             x, early = ops.embedding(table), None
             for index, qkv in enumerate(layers):
                 early = ops.select_rows(x) if index == 2 else early
@@ -103,8 +110,10 @@ def test_attention_behind_selected_rows_gives_the_bytes_of_one_thread() -> None:
                 x = ops.add(x, ops.paged_attention(q, spec))
             return ops.add(early, ops.select_rows(x))
 
-        program = backend.compile(FunctionModel(forward), max_tokens=256, max_logits=256, max_seqs=16, eager=eager)
-        return [program.run(inputs_of(*arrays)).copy() for arrays in STEPS]
+        program = backend.compile(
+            FunctionModel(forward), max_tokens=256, max_logits=256, max_seqs=16, max_position=MAX_POSITION, eager=eager
+        )
+        return [backend.read_logits(program.run(inputs_of(*arrays))).copy() for arrays in STEPS]
 
     for ours, plain in zip(results_of(2, False), results_of(1, True), strict=True):
         assert ours.tobytes() == plain.tobytes()

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from harness import ISAS
+from tests.ops.harness import ISAS
 
 from octavo.config.backend import BackendConfig
 from octavo.errors import ConfigError

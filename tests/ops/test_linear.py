@@ -5,10 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from harness import ISAS, block_tensor, cpu, float_tensor, relative_error, rows_op, run, step
+from tests.ops.harness import ISAS, block_tensor, cpu, embedded, float_tensor, relative_error, rows_op, run, step, times
 
 from octavo.errors import LoadError
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows
 from octavo.ops.interface import F32, FLOAT_TOLERANCE
 
 FORMATS_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
@@ -21,7 +21,8 @@ def rounded_activations(x: F32, group: int = 32) -> F32:
     scale = (np.abs(groups).max(axis=2, keepdims=True) / np.float32(127)).astype(np.float32)
     with np.errstate(divide="ignore", invalid="ignore"):
         codes = np.where(scale > 0, np.rint(groups / scale), 0)
-    return (codes * scale).reshape(x.shape).astype(np.float32)
+    rounded: F32 = (codes * scale).reshape(x.shape).astype(np.float32)
+    return rounded
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -77,7 +78,7 @@ def test_quantised_products_agree_to_the_bit_on_all_isas(format: str) -> None:
     for isa in ISAS:
         backend = cpu(isa)
         weight = backend.parameters.load_linear([weights], [None])
-        results.append(rows_op(backend, x, lambda ops, t, weight=weight: ops.linear(t, weight)))
+        results.append(rows_op(backend, x, times(weight)))
     for isa, result in zip(ISAS, results, strict=True):
         assert result.tobytes() == results[0].tobytes(), isa
 
@@ -93,17 +94,17 @@ def test_a_row_gives_the_same_bytes_in_any_company(isa: str, format: str) -> Non
         backend = cpu(isa, threads)
         weight = backend.parameters.load_linear([weights], [None])
         for count in (1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 23, 40):
-            result = rows_op(backend, x[:count], lambda ops, t, weight=weight: ops.linear(t, weight))
+            result = rows_op(backend, x[:count], times(weight))
             for row in range(count):
                 assert result[row].tobytes() == together.setdefault(row, result[row]).tobytes(), (threads, count, row)
 
 
-def stored(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredTensor:
+def stored(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:
     if format not in ("f32", "f16", "bf16"):
         return block_tensor(rng, format, rows, columns)
     values = rng.standard_normal((rows, columns), np.float32)
     kind = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[format]
-    return StoredTensor("weight", (rows, columns), format, values.astype(kind).view(np.uint8), None, "memory: weight")
+    return StoredRows("weight", (rows, columns), format, values.astype(kind).view(np.uint8), None, "memory: weight")
 
 
 def test_parts_of_different_formats_stand_side_by_side() -> None:
@@ -116,7 +117,7 @@ def test_parts_of_different_formats_stand_side_by_side() -> None:
     column = 0
     for part in parts:
         weight = backend.parameters.load_linear([part], [None])
-        alone = rows_op(backend, x, lambda ops, t, weight=weight: ops.linear(t, weight))
+        alone = rows_op(backend, x, times(weight))
         rows = part.shape[0]
         assert result[:, column : column + rows].tobytes() == alone.tobytes()
         column += rows
@@ -138,13 +139,13 @@ def test_row_order_of_a_stored_tensor_is_undone() -> None:
     rng = np.random.default_rng(7)
     plain = block_tensor(rng, "q4_0", 32, 64)
     order = rng.permutation(32).astype(np.int32)
-    shuffled = StoredTensor(plain.name, plain.shape, plain.format, plain.data[np.argsort(order)].copy(), order, plain.source)
+    shuffled = StoredRows(plain.name, plain.shape, plain.format, plain.data[np.argsort(order)].copy(), order, plain.source)
     x = rng.standard_normal((3, 64), np.float32)
     backend = cpu()
     results = []
     for tensor in (plain, shuffled):
         weight = backend.parameters.load_linear([tensor], [None])
-        results.append(rows_op(backend, x, lambda ops, t, weight=weight: ops.linear(t, weight)))
+        results.append(rows_op(backend, x, times(weight)))
     assert results[0].tobytes() == results[1].tobytes()
 
 
@@ -156,7 +157,7 @@ def test_widened_blocks_equal_their_dequantised_values(dtype: str) -> None:
         tensor = block_tensor(rng, format, 18, 256)
         backend = cpu(dtype=dtype)
         weight = backend.parameters.load_linear([tensor], [None])
-        result = run(backend, lambda ops, weight=weight: ops.embedding(weight), step([18]))
+        result = run(backend, embedded(weight), step([18]))
         np.testing.assert_array_equal(result, tensor.to_float32().astype(kind).astype(np.float32), err_msg=format)
 
 

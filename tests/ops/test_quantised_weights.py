@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.ops.harness import block_tensor, cpu, float_tensor, run, step
 
 from octavo.errors import LoadError
 from octavo.loader.formats import evaluate, floats, quantise
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows, StoredTensor
 from octavo.ops.interface import F32
-from ops.harness import block_tensor, cpu, float_tensor, run, step
 
 KINDS = ("int8", "int4", "w8a8")
 
@@ -73,7 +73,7 @@ def test_an_explicit_dtype_rounds_before_the_codes_do(quantization: str, dtype: 
     values = np.random.default_rng(4).standard_normal((20, 64)).astype(np.float32)
     rounded = floats.dequantise(format, floats.encode(format, values))
     assert np.array_equal(held(float_tensor(values), quantization, dtype), twin(rounded, quantization))
-    stored = StoredTensor("weight", values.shape, format, floats.encode(format, values), None, "memory: weight")
+    stored = StoredRows("weight", values.shape, format, floats.encode(format, values), None, "memory: weight")
     assert np.array_equal(held(stored, quantization, "auto"), twin(rounded, quantization))
 
 

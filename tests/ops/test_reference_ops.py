@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import ml_dtypes
 import numpy as np
@@ -11,12 +12,12 @@ import pytest
 from octavo.config.model import RopeConfig
 from octavo.errors import ConfigError, LoadError
 from octavo.loader.formats import evaluate, quantise
-from octavo.loader.stored import StoredTensor
+from octavo.loader.stored import StoredRows, StoredTensor
 from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.activation import gelu_mul, silu_mul, softcap
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.backend import ReferenceBackend
-from octavo.ops.reference.linear import DenseWeight, embedding, linear, load_linear, load_vector
+from octavo.ops.reference.linear import DenseWeight, embedding, linear, load_vector
 from octavo.ops.reference.norm import rms_norm
 from octavo.ops.reference.ops import ReferenceOps
 from octavo.ops.reference.rope import rope
@@ -27,9 +28,15 @@ def random(*shape: int, seed: int = 1) -> F32:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def stored(values: F32, name: str = "w") -> StoredTensor:
+def stored(values: F32, name: str = "w") -> StoredRows:
     data = np.ascontiguousarray(values, np.float32).view(np.uint8)
-    return StoredTensor(name, values.shape, "f32", data.reshape(-1, data.shape[-1]), None, f"file: {name}")
+    return StoredRows(name, values.shape, "f32", data.reshape(-1, data.shape[-1]), None, f"file: {name}")
+
+
+def load_linear(
+    parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None], dtype: str, quantization: str
+) -> DenseWeight:
+    return ReferenceOps(dtype, quantization).load_linear(parts, biases)
 
 
 def test_linear_is_the_matrix_product_plus_bias() -> None:
@@ -47,7 +54,7 @@ def test_linear_gives_a_row_the_same_bytes_in_any_company() -> None:
 
 def test_load_linear_stacks_parts_and_fills_missing_biases_with_zeros() -> None:
     first, second, bias = random(3, 32), random(2, 32, seed=2), random(2, seed=3)
-    weight = load_linear([stored(first), stored(second)], [None, stored(bias)], dtype="auto", quantization="auto")
+    weight = load_linear([stored(first), stored(second)], [None, stored(bias)], "auto", "auto")
     assert np.array_equal(weight.values, np.concatenate([first, second]))
     assert weight.bias is not None
     assert weight.bias.tolist() == [0, 0, 0, *bias.tolist()]
@@ -62,17 +69,17 @@ def test_load_linear_rounds_to_the_stored_dtype(dtype: str, rounded: type) -> No
 
 def test_load_linear_quantises_float_parts_for_int8() -> None:
     values = random(4, 64)
-    weight = load_linear([stored(values)], [None], dtype="auto", quantization="int8")
+    weight = load_linear([stored(values)], [None], "auto", "int8")
     assert np.array_equal(weight.values, evaluate(quantise(values, "int8", 32)))
     with pytest.raises(LoadError, match="file: w: int8 needs a multiple of 32 columns"):
-        load_linear([stored(random(4, 40))], [None], dtype="auto", quantization="int8")
+        load_linear([stored(random(4, 40))], [None], "auto", "int8")
 
 
 def test_a_value_beyond_float16_is_refused_by_name() -> None:
     values = random(4, 32)
     values[1, 1] = 1e5
     with pytest.raises(LoadError, match="file: w: a value exceeds float16's 65504"):
-        load_linear([stored(values)], [None], dtype="float16", quantization="auto")
+        load_linear([stored(values)], [None], "float16", "auto")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -80,7 +87,7 @@ def test_values_that_are_not_finite_are_refused_by_name(bad: float) -> None:
     values = random(4, 32)
     values[2, 7] = bad
     with pytest.raises(LoadError, match="file: w: .*row 2, column 7"):
-        load_linear([stored(values)], [None], dtype="auto", quantization="auto")
+        load_linear([stored(values)], [None], "auto", "auto")
     with pytest.raises(LoadError, match="file: w"):
         load_vector(stored(values[2]))
 
@@ -209,10 +216,10 @@ def test_copied_blocks_hold_every_layer_of_their_source() -> None:
 
 
 def test_equal_ropes_share_one_table() -> None:
-    ops = ReferenceOps("auto", "auto", 32)
-    first = ops.load_rope(RopeConfig(rotary_dim=8), 32)
-    assert ops.load_rope(RopeConfig(rotary_dim=8), 32) is first
-    assert ops.load_rope(RopeConfig(rotary_dim=8), 64) is not first
+    ropes = ReferenceOps("auto", "auto", 32).ropes
+    first = ropes.table(RopeConfig(rotary_dim=8), 32)
+    assert ropes.table(RopeConfig(rotary_dim=8), 32) is first
+    assert ropes.table(RopeConfig(rotary_dim=8), 64) is not first
 
 
 def test_split_gives_views() -> None:

@@ -34,6 +34,8 @@ def rows(count: int = 1, **fields: Any) -> SampleRows:
         "bias_values": np.zeros(0, np.float32),
         "bias_start": np.zeros(count + 1, np.int64),
         "top_logprobs": np.full(count, -1, np.int32),
+        "mask_row": np.full(count, -1, np.int32),
+        "masks": np.zeros((0, 0), np.int32),
     }
     return SampleRows(**(defaults | fields))
 

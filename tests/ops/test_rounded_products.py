@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from harness import ISAS, cpu, float_tensor, relative_error, rows_op, run, step
-from test_linear import rounded_activations
+from tests.ops.harness import ISAS, cpu, float_tensor, relative_error, rows_op, run, step
+from tests.ops.test_linear import rounded_activations
 
 from octavo import _native
 from octavo.loader.formats import evaluate, quantise

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
-from harness import ISAS, cpu, reference
+from numpy.typing import NDArray
+from tests.ops.harness import ISAS, cpu, reference
 
-from octavo.ops.interface import F32, SampleResult, SampleRows
+from octavo.ops.interface import F32, I32, SampleResult, SampleRows
+from octavo.ops.registry import AnyBackend
 
 VOCAB = 5000
 
 
-def sample_rows(count: int, **changes: object) -> SampleRows:
+def sample_rows(count: int, **changes: Any) -> SampleRows:
     """count greedy rows without extras; `changes` replace fields, scalars are repeated for every row."""
     i32, f32 = np.int32, np.float32
     rows = SampleRows(
@@ -35,8 +38,10 @@ def sample_rows(count: int, **changes: object) -> SampleRows:
         bias_values=np.zeros(0, f32),
         bias_start=np.zeros(count + 1, np.int64),
         top_logprobs=np.full(count, -1, i32),
+        mask_row=np.full(count, -1, i32),
+        masks=np.zeros((0, 0), i32),
     )
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.full_like(getattr(rows, name), value) if np.isscalar(value) else value for name, value in changes.items()
     }
     return replace(rows, **arrays)
@@ -160,3 +165,105 @@ def test_given_tokens_report_the_reference_logprobs(isa: str) -> None:
     np.testing.assert_allclose(ours.logprob, plain.logprob, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(ours.rank, plain.rank)
     np.testing.assert_array_equal(ours.top_ids, plain.top_ids)
+
+
+@pytest.mark.parametrize("backend", [cpu(isa) for isa in ISAS] + [reference()], ids=[*ISAS, "reference"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("top", [-1, 0, 3])
+def test_a_row_whose_chosen_logit_or_logprob_is_not_finite_is_told_from_its_neighbours(
+    backend: AnyBackend, temperature: float, top: int
+) -> None:
+    values = logits(6)
+    values[1, :] = np.nan
+    values[2, :] = -np.inf
+    values[3, 7] = np.inf
+    values[4, 100] = -np.inf
+    values[5, 100] = np.nan
+    with np.errstate(invalid="ignore"):
+        result = backend.sample(values, sample_rows(6, temperature=temperature, top_logprobs=top))
+    assert result.is_finite.tolist() == [True, False, False, False, True, True]
+    assert result.is_finite.dtype == np.bool_
+
+
+@pytest.mark.parametrize("backend", [cpu(isa) for isa in ISAS] + [reference()], ids=[*ISAS, "reference"])
+def test_given_tokens_without_a_finite_logit_are_told_from_their_neighbours(backend: AnyBackend) -> None:
+    values = logits(5)
+    values[0, :] = np.nan
+    values[1, 5] = np.inf
+    values[2, 5] = -np.inf
+    values[3, 6] = -np.inf
+    values[4, 6] = np.nan
+    with np.errstate(invalid="ignore"):
+        result = backend.logprobs(values, np.arange(5, dtype=np.int32), np.full(5, 5, np.int32), 2)
+    assert result.is_finite.tolist() == [False, False, False, True, True]
+
+
+def packed(allowed: NDArray[np.bool_]) -> I32:
+    """allowed [rows, ids] as words of 32 bits."""
+    padded = np.pad(allowed, ((0, 0), (0, -allowed.shape[1] % 32)))
+    return np.packbits(padded, axis=1, bitorder="little").view("<i4")
+
+
+def masks(seed: int = 4) -> NDArray[np.bool_]:
+    """Rows of allowed tokens: some, few, all, one, none, and all of whole words or nothing of them."""
+    rng = np.random.default_rng(seed)
+    allowed = np.zeros((6, VOCAB), np.bool_)
+    allowed[0] = rng.random(VOCAB) < 0.5
+    allowed[1, rng.permutation(VOCAB)[:20]] = True
+    allowed[2] = True
+    allowed[3, VOCAB - 1] = True
+    allowed[5] = np.repeat(rng.random(VOCAB // 32 + 1) < 0.3, 32)[:VOCAB]
+    return allowed
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_masked_tokens_are_gone_before_anything_else_looks(isa: str, name: str) -> None:
+    """A masked row gives the tokens and logprobs of logits that are -inf where the mask forbids, bit by bit."""
+    count, allowed = 24, masks()
+    values = logits(count)
+    mask_row = np.array([-1, 0, 1, 2, 3, 5] * 4, np.int32)
+    options: dict[str, object] = {"top_logprobs": 5, "repetition": 1.2, **SETTINGS[name]}
+    by_mask = sample_rows(count, mask_row=mask_row, masks=packed(allowed), **options)
+    by_hand = values.copy()
+    for row, mask in enumerate(mask_row):
+        if mask >= 0:
+            by_hand[row, ~allowed[mask]] = -np.inf
+    for backend in (cpu(isa), cpu(isa, threads=2), reference()):
+        masked = backend.sample(values, by_mask)
+        masked = replace(masked, **{field.name: getattr(masked, field.name).copy() for field in fields(masked)})
+        expected = backend.sample(by_hand, sample_rows(count, **options))
+        for field in fields(masked):
+            np.testing.assert_array_equal(getattr(masked, field.name), getattr(expected, field.name), field.name)
+        assert all(mask < 0 or allowed[mask, token] for mask, token in zip(mask_row, masked.token_ids, strict=True))
+        assert masked.is_finite.all()
+
+
+@pytest.mark.parametrize("backend", [cpu(isa) for isa in ISAS] + [reference()], ids=[*ISAS, "reference"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_row_that_may_choose_nothing_is_not_finite_and_its_neighbour_is(backend: AnyBackend, temperature: float) -> None:
+    values = logits(3)
+    values[2, 17] = np.nan
+    only_nan = np.zeros((1, VOCAB), np.bool_)
+    only_nan[0, 17] = True
+    words = packed(np.concatenate([masks(), only_nan]))
+    rows = sample_rows(3, temperature=temperature, mask_row=np.array([4, 0, 6], np.int32), masks=words)
+    assert backend.sample(values, rows).is_finite.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("backend", [cpu(isa) for isa in ISAS] + [reference()], ids=[*ISAS, "reference"])
+def test_ids_beyond_the_words_of_a_mask_are_forbidden(backend: AnyBackend) -> None:
+    """The grammar's vocabulary may be smaller than the model's, whose last rows are padding."""
+    values = logits(2)
+    values[:, 64:] += 100
+    values[:, 40] = 50
+    rows = sample_rows(2, mask_row=np.array([0, -1], np.int32), masks=packed(np.ones((1, 64), np.bool_)))
+    tokens = backend.sample(values, rows).token_ids
+    assert tokens[0] == 40 and tokens[1] >= 64
+
+
+def test_a_mask_that_is_not_there_is_refused() -> None:
+    for mask in (-2, 1):
+        rows = sample_rows(1, mask_row=np.array([mask], np.int32), masks=packed(np.ones((1, VOCAB), np.bool_)))
+        with pytest.raises(ValueError, match="mask row"):
+            cpu().sample(logits(1), rows)

@@ -35,7 +35,8 @@ def test_client_that_leaves_in_the_middle_of_a_stream_aborts(server: LiveServer)
     server.call(server.engine.release.clear)
     with httpx.stream("POST", f"{server.url}/v1/completions", json={"prompt": "x", "stream": True}) as answer:
         assert next(answer.iter_lines()).startswith("data: ")
-    server.run(server.engine.wait_until_running(0))
+    while server.engine.running:  # the end of a client's input says nothing; what it does not take any more does
+        server.call(server.engine.deliver_one)
     assert len(server.engine.aborted) == 1
 
 

@@ -101,7 +101,7 @@ def prefill_step(num_tokens: int, block_size: int) -> StepInputs:
     )
 
 
-def measure(program: Program, kind: str, inputs: StepInputs, num_iters: int, limits: Limits) -> StepFigure:
+def measure(program: Program[object], kind: str, inputs: StepInputs, num_iters: int, limits: Limits) -> StepFigure:
     """Medians of num_iters steps after one that does not count."""
     program.run(inputs)
     seconds = []

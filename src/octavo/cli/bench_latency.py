@@ -14,11 +14,10 @@ from octavo.cli.engine_options import engine_config, engine_options, model_argum
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.cli.profile_table import print_profile
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
 from octavo.loadgen.report import percentile
 from octavo.loadgen.workload import WorkloadSpec
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 PERCENTILES = (10, 25, 50, 75, 90, 99)
 
@@ -88,7 +87,7 @@ def run_batch(engine: LLMEngine, prompts: list[list[int]], params: SamplingParam
     """Seconds to complete all prompts together."""
     start_s = time.perf_counter()
     for index, token_ids in enumerate(prompts):
-        engine.add_request(str(index), token_ids, params, output_kind=OutputKind.FINAL_ONLY)
+        engine.add_request(str(index), token_ids, params, output_kind=RequestOutputKind.FINAL_ONLY)
     while engine.has_unfinished_requests():
         engine.step()
     return time.perf_counter() - start_s

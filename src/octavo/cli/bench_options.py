@@ -34,7 +34,6 @@ def profile_option(command: CommandT) -> CommandT:
 def engine_limits(engine: LLMEngine) -> Limits:
     """The limits of the machine with the engine's own threads and kernel variant."""
     backend = engine.resolved_config.backend
-    assert backend.num_threads is not None, "the configuration is not resolved"
     return measure_limits(backend.num_threads, backend.isa)
 
 

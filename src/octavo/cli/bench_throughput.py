@@ -14,10 +14,9 @@ from octavo.cli.engine_options import engine_config, engine_options, model_argum
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.cli.profile_table import print_profile
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
 from octavo.loadgen.workload import WorkloadSpec
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 EXAMPLES = """
 octavo bench throughput --num-prompts 64 --input-len 256 --output-len 64
@@ -82,7 +81,7 @@ def run_all(engine: LLMEngine, prompts: list[list[int]], params: SamplingParams)
     num_output = 0
     start_s = time.perf_counter()
     for index, token_ids in enumerate(prompts):
-        engine.add_request(str(index), token_ids, params, output_kind=OutputKind.DELTA)
+        engine.add_request(str(index), token_ids, params, output_kind=RequestOutputKind.DELTA)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("prompts", total=len(prompts))
         while engine.has_unfinished_requests():

@@ -25,6 +25,7 @@ HELP = """\
 /help           this list
 /reset          forget the conversation
 /system TEXT    set the system message and start anew; without TEXT, remove it
+/settings       the sampling settings in force
 /exit           leave (Ctrl-D does, too)
 Ctrl-C          stop the answer under way
 A line that ends with \\ goes on in the next one."""
@@ -64,6 +65,7 @@ class Session:
         """Until /exit or the end of the input."""
         self._console.print(self._source.model_name, style="bold", markup=False, end="")
         self._console.print("  /help lists the commands")
+        self._print_settings()
         while True:
             try:
                 line = self._read()
@@ -91,11 +93,16 @@ class Session:
             self._system = argument.strip() or None
             self.reset()
             self._console.print("(system message set)" if self._system else "(system message removed)")
+        elif name == "/settings":
+            self._print_settings()
         elif name == "/help":
             self._console.print(HELP, markup=False)
         else:
             self._console.print(f"{name} is no command; /help lists them", markup=False)
         return True
+
+    def _print_settings(self) -> None:
+        self._console.print(f"settings: {self._source.settings(self._sampling)}", style="dim", markup=False)
 
     def ask(self, text: str) -> None:
         """One turn. After an error the question is taken back, so that the next one starts from a sound conversation."""

@@ -75,7 +75,7 @@ def facts() -> Iterator[tuple[str, str]]:
     yield "threads", f"{machine.num_cpus} of {os.cpu_count()} CPUs usable (affinity and cgroup limit)"
     yield "memory", f"{machine.available_bytes / 2**30:.1f} GiB available of {_total_memory()}"
     yield from _cgroup_limits()
-    yield "cache", str(default_cache_dir(environment()))
+    yield "cache", str(default_cache_dir(environment()) or "none: there is no home folder; OCTAVO_CACHE names one")
     yield "variables", " ".join(sorted(name for name in environment() if name.startswith("OCTAVO_"))) or "none"
     for package in PACKAGES:
         yield package, _version(package)

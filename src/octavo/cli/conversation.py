@@ -12,12 +12,11 @@ from typing import Any, Protocol
 
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.config.engine import EngineConfig
-from octavo.engine.frontend.outputs import OutputKind
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError, RequestFailedError
 from octavo.loadgen.client import Connection, Target, text_of_event
 from octavo.request import new_request_id
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_encoding import encode_chat
 
 Message = Mapping[str, str]
@@ -49,6 +48,9 @@ class TextSource(Protocol):
     def continuation(self, prompt: str, sampling: Sampling) -> Iterator[str]:
         """What follows a text, piece by piece."""
 
+    def settings(self, sampling: Sampling) -> str:
+        """The sampling settings of an answer, and where they come from, in one line."""
+
     def close(self) -> None:
         """Let go of the model or the connection."""
 
@@ -72,8 +74,8 @@ class LocalSource:
     def _run(self, token_ids: list[int], sampling: Sampling) -> Iterator[str]:
         engine = self._engine
         request_id = new_request_id()
-        params = SamplingParams(**({"max_tokens": None, **engine.generation_defaults} | sampling.given()))
-        engine.add_request(request_id, token_ids, params, output_kind=OutputKind.DELTA)
+        values = {"max_tokens": None, **engine.sampling_advice.values} | sampling.given()
+        engine.add_request(request_id, token_ids, SamplingParams(**values), output_kind=RequestOutputKind.DELTA)
         self.interrupted = False
         with _interrupt_sets(self):
             try:
@@ -87,8 +89,19 @@ class LocalSource:
                 while engine.has_unfinished_requests():
                     engine.step()
 
+    def settings(self, sampling: Sampling) -> str:
+        given, advice = sampling.given(), self._engine.sampling_advice
+        values = {"temperature": SamplingParams().temperature, **advice.values} | given
+        others = set(advice.values) - set(given)
+        source = f" ({'the others ' if given else ''}as {advice.source})" if others else ""
+        return _listed(values) + source
+
     def close(self) -> None:
         self._engine.shutdown()
+
+
+def _listed(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items())
 
 
 @contextmanager
@@ -136,6 +149,10 @@ class RemoteSource:
                 yield text_of_event(data)
         finally:
             self._loop.run_until_complete(events.aclose())
+
+    def settings(self, sampling: Sampling) -> str:
+        given = sampling.given()
+        return f"{_listed(given)}, the others as the server has them" if given else "as the server has them"
 
     def _next(self, events: AsyncGenerator[bytes, None]) -> bytes | None:
         """The next event, or None at the end or after Ctrl-C."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -51,7 +52,7 @@ def read_chat_template(value: str) -> str:
     if "{" in value:
         return value
     try:
-        return Path(value).expanduser().read_text(encoding="utf-8")
+        return Path(os.path.expanduser(value)).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
         raise ConfigError(

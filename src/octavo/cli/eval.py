@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from octavo.config.resolve import check_options
 from octavo.engine.frontend.served_model import locate_model
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import open_checkpoint
+from octavo.models.registry import declare
 from octavo.quantize.evaluate import Divergence, Perplexity, compare, perplexity
 from octavo.quantize.logits import LogitsRunner
 from octavo.quantize.windows import Window, cut_windows
@@ -74,7 +76,7 @@ def perplexity_command(
     check_options(config)
     with lazy_pull_progress() as progress:
         config = locate_model(config, progress)
-    checkpoint = open_checkpoint(Path(config.loading.model), config.loading.load_format)
+    checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format)
     context = _checked_context(context, config, checkpoint.config.max_position)
     windows = _windows(load_tokenizer(checkpoint.path, checkpoint.gguf), files, context, stride, max_tokens)
     context = max(len(window.token_ids) for window in windows)
@@ -119,7 +121,7 @@ def _windows(
 
 def _read_text(file: str) -> str:
     try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
+        return Path(os.path.expanduser(file)).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a UTF-8 text"
         raise ConfigError(f"--file {file} cannot be read: {reason}", param="file") from None

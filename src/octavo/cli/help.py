@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from octavo.cli.config_file import ConfigFileOption
+from octavo.cli.vllm_options import settle, vllm_flags, with_joined_names, without_dots
 from octavo.config.flags import FlagOption
 
 CONTEXT_SETTINGS = {
@@ -29,11 +31,27 @@ class Examples:
 
 
 class SectionedCommand(click.Command):
-    """A command whose --help shows its own options first, then those of each configuration section under its title."""
+    """A command whose --help shows its own options first, then those of each configuration section under its title.
+
+    One with options of the configuration takes them from a --config file, too, and knows vLLM's. An option of its own goes
+    before one of the configuration: the --seed of `octavo chat` is that of its answers.
+    """
 
     def __init__(self, *args: Any, examples: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._examples = examples
+        if any(isinstance(param, FlagOption) for param in self.params):
+            own = {param.name for param in self.params if not isinstance(param, FlagOption)}
+            self.params = [param for param in self.params if not (isinstance(param, FlagOption) and param.name in own)]
+            self.params.append(ConfigFileOption())
+            self.params += vllm_flags(self.params)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_joined_names(without_dots(args)))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        settle(ctx)
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import click
 
 from octavo.cli.help import Examples
+from octavo.errors import did_you_mean
 
 
 class LazyGroup(click.Group):
@@ -37,9 +37,7 @@ class LazyGroup(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self._table and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self._table, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise click.UsageError(f"no command {args[0]!r}{hint}", ctx)
+            raise click.UsageError(f"no command {args[0]!r}{did_you_mean(args[0], self._table)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -12,7 +12,7 @@ import click
 from octavo import __version__
 from octavo.cli.lazy_group import LazyGroup
 from octavo.config.flags import debug_enabled
-from octavo.errors import OctavoError
+from octavo.errors import OctavoError, did_you_mean, not_enough_memory
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("octavo.cli.serve:serve", "Serve a model over an OpenAI-compatible HTTP API."),
@@ -70,13 +70,18 @@ def run(arguments: list[str]) -> int:
         if debug_enabled():
             raise
         return _fail(error.message, error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        print(file=sys.stderr)
+    except (click.Abort, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt):  # click has ended the terminal's line with ^C already
+            print(file=sys.stderr)
         return 130
     except BrokenPipeError:
         # The reader (head, less) has left. Python would complain once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except MemoryError as error:
+        if debug_enabled():
+            raise
+        return _fail(not_enough_memory(error), 1)
     except Exception as error:
         if debug_enabled():
             raise
@@ -86,6 +91,9 @@ def run(arguments: list[str]) -> int:
 def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
+    if isinstance(error, click.NoSuchOption):
+        known = [flag.lstrip("-") for param in context.command.params for flag in param.opts] if context is not None else []
+        text = f"there is no option {error.option_name}{did_you_mean(error.option_name.lstrip('-'), known, '--')}"
     command = f"{context.command_path} --help" if context is not None else "octavo --help"
     return f"{text.rstrip('.')} (see {command})"
 

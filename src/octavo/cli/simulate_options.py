@@ -93,7 +93,13 @@ def run_calibration(values: Mapping[str, Any]) -> None:
         config = locate_model(config, progress)
     with progress_bar("measuring") as on_progress:
         profile = calibrate(config, on_progress)
-    path = Path(values["profile"]) if values["profile"] else default_profile_path(default_cache_dir(environment()), profile)
+    cache_dir = default_cache_dir(environment())
+    if values["profile"]:
+        path = Path(values["profile"])
+    elif cache_dir is not None:
+        path = default_profile_path(cache_dir, profile)
+    else:
+        raise ConfigError("--profile FILE must say where to write: there is no home folder", param="profile")
     save_profile(path, profile)
     print(profile.describe())
     print(f"written  {path}")

@@ -10,7 +10,10 @@ from octavo.config.option import option
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendConfig:
     device: str = option(
-        "cpu", "cpu is the native backend; reference is plain numpy float32 (slow, for checking).", choices=("cpu", "reference")
+        "cpu",
+        "cpu is the native backend; reference is plain numpy float32 (slow, for checking).",
+        choices=("cpu", "reference"),
+        synonyms={"auto": "cpu"},
     )
     num_threads: int | None = option(
         None, "Compute threads. Default: the CPUs this process may use (affinity and cgroup limit).", low=1, high=1024

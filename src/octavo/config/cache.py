@@ -24,6 +24,14 @@ class CacheConfig:
         high=65536,
         metavar="GiB",
     )
+    gpu_memory_utilization: float | None = option(
+        None,
+        "Share of this process's memory (its cgroup's, or the machine's) for weights and KV cache together, on a CPU too; what "
+        "is not free is left out. Without effect beside --kv-cache-memory.",
+        low=0.01,
+        high=1,
+        metavar="SHARE",
+    )
     kv_cache_dtype: str = option(
         "auto",
         "Storage type of keys and values; auto is float32 for weights held in float32, else float16. int8 keeps a scale for "

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from octavo.config.cache import GIB, CacheConfig, blocks_for
-from octavo.config.engine import EngineConfig
 from octavo.config.resolve import check_option
+from octavo.config.resolved import ResolvedCacheConfig, ResolvedConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.swap_budget import num_swap_blocks
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, did_you_mean
 
 Value = int | float | str | bool | None
 ZERO_IS_NONE = ("target_itl", "max_num_queued_tokens", "queue_timeout")
@@ -49,9 +48,8 @@ class Changes:
         known = [field.name for field in fields(cls)]
         for name, value in values.items():
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-                raise ConfigError(f"{name[:100]!r} cannot be changed while the engine runs; {hint}", param=name[:100])
+                hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+                raise ConfigError(f"{name[:100]!r} cannot be changed while the engine runs{hint}", param=name[:100])
             if value is None:
                 raise ConfigError(f"{name} is null; leave it out to keep it", param=name)
         if not values:
@@ -64,8 +62,8 @@ class Changes:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def settings_in_force(config: EngineConfig) -> dict[str, Value]:
-    """What `Changes` can change, as it is in a resolved configuration; 0 for what there is not."""
+def settings_in_force(config: ResolvedConfig) -> dict[str, Value]:
+    """What `Changes` can change, as it is now; 0 for what there is not."""
     values: dict[str, Value] = {}
     for field in fields(Changes):
         section, name = _home(field.name)
@@ -74,8 +72,8 @@ def settings_in_force(config: EngineConfig) -> dict[str, Value]:
     return values
 
 
-def apply_changes(config: EngineConfig, changes: Changes, *, free_bytes: int) -> EngineConfig:
-    """The resolved configuration `config` with the changes. Pure.
+def apply_changes(config: ResolvedConfig, changes: Changes, *, free_bytes: int) -> ResolvedConfig:
+    """The configuration with the changes. Pure.
 
     free_bytes  what a new KV cache could take, the present one being given back
     Raises: ConfigError naming the setting, its value and the limit; nothing is lowered in silence.
@@ -94,7 +92,7 @@ def apply_changes(config: EngineConfig, changes: Changes, *, free_bytes: int) ->
         config = replace(config, cache=_cache(config, changes, free_bytes))
     if changes.swap_space is not None:
         config = replace(config, cache=_with_swap_space(config, changes.swap_space, free_bytes))
-    if config.scheduler.preemption_mode == "swap" and not config.cache.num_swap_blocks_override:
+    if config.scheduler.preemption_mode == "swap" and not config.cache.num_swap_blocks:
         raise ConfigError("preemption_mode swap needs a swap space, and this engine has none", param="preemption_mode")
     return config
 
@@ -117,19 +115,18 @@ def _check_step(scheduler: SchedulerConfig, given: Mapping[str, Any]) -> None:
             )
 
 
-def _cache(config: EngineConfig, changes: Changes, free_bytes: int) -> CacheConfig:
+def _cache(config: ResolvedConfig, changes: Changes, free_bytes: int) -> ResolvedCacheConfig:
     """The KV cache after the changes, in blocks and bytes."""
     cache, max_model_len = config.cache, config.scheduler.max_model_len
-    assert cache.num_gpu_blocks_override is not None and cache.kv_cache_memory is not None and max_model_len is not None
     if changes.num_blocks is not None and changes.kv_cache_memory is not None:
         raise ConfigError("num_blocks and kv_cache_memory both set the KV budget; give one of them", param="num_blocks")
     old_bytes = round(cache.kv_cache_memory * GIB)
-    old_tokens = cache.num_gpu_blocks_override * cache.block_size
+    old_tokens = cache.num_blocks * cache.block_size
     block_size = changes.block_size or cache.block_size
     if block_size % 8:
         low = block_size - block_size % 8
         raise ConfigError(f"block_size {block_size} must be a multiple of 8; use {low} or {low + 8}", param="block_size")
-    block_bytes = _block_bytes(cache) // cache.block_size * block_size
+    block_bytes = cache.block_bytes // cache.block_size * block_size
     param = "block_size"
     if changes.num_blocks is not None:
         param, num_blocks = "num_blocks", changes.num_blocks
@@ -157,22 +154,14 @@ def _cache(config: EngineConfig, changes: Changes, free_bytes: int) -> CacheConf
         num_gpu_blocks_override=num_blocks,
         kv_cache_memory=new_bytes / GIB,
         # The swap space stays as many bytes. What is in it belongs to blocks of the old size and is computed again.
-        num_swap_blocks_override=(cache.num_swap_blocks_override or 0) * cache.block_size // block_size,
+        num_swap_blocks_override=cache.num_swap_blocks * cache.block_size // block_size,
     )
 
 
-def _with_swap_space(config: EngineConfig, swap_space: float, free_bytes: int) -> CacheConfig:
+def _with_swap_space(config: ResolvedConfig, swap_space: float, free_bytes: int) -> ResolvedCacheConfig:
     """The KV cache with a swap space of so many GiB. What it has now it may keep; more must be free beside the KV cache."""
-    cache, block_bytes = config.cache, _block_bytes(config.cache)
-    assert cache.num_gpu_blocks_override is not None
-    num_blocks = cache.num_gpu_blocks_override
-    old_bytes = (cache.num_swap_blocks_override or 0) * block_bytes
-    room = old_bytes + max(0, free_bytes - num_blocks * block_bytes)
-    wanted = replace(cache, swap_space=swap_space, num_swap_blocks_override=None)
-    num_slots = num_swap_blocks(wanted, config.scheduler.preemption_mode, num_blocks, block_bytes, room)
-    return replace(wanted, swap_space=num_slots * block_bytes / GIB, num_swap_blocks_override=num_slots)
-
-
-def _block_bytes(cache: CacheConfig) -> int:
-    assert cache.num_gpu_blocks_override is not None and cache.kv_cache_memory is not None
-    return round(cache.kv_cache_memory * GIB) // cache.num_gpu_blocks_override
+    cache, block_bytes = config.cache, config.cache.block_bytes
+    room = cache.num_swap_blocks * block_bytes + max(0, free_bytes - cache.num_blocks * block_bytes)
+    wanted = CacheConfig(swap_space=swap_space, swap_path=cache.swap_path)
+    num_slots = num_swap_blocks(wanted, config.scheduler.preemption_mode, cache.num_blocks, block_bytes, room)
+    return replace(cache, swap_space=num_slots * block_bytes / GIB, num_swap_blocks_override=num_slots)

@@ -12,7 +12,7 @@ from octavo.config.scheduler import SchedulerConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What an engine is built from. Sections may still hold None for "auto"; `config.resolve` fills them before use."""
+    """What an engine is built from. Sections may hold None and "auto"; `config.resolve` makes a ResolvedConfig of it."""
 
     loading: LoadingConfig = field(default_factory=LoadingConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)

@@ -6,8 +6,9 @@ OCTAVO_MAX_NUM_SEQS and one row of docs/configuration.md, which `python -m octav
 
 from __future__ import annotations
 
-import difflib
+import json
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +20,11 @@ import click
 from octavo.config.backend import BackendConfig
 from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
+from octavo.config.human_int import human_int
 from octavo.config.loading import LoadingConfig
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.server import ServerConfig
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, did_you_mean
 
 ENGINE_SECTIONS: dict[str, type[Any]] = {
     "loading": LoadingConfig,
@@ -44,6 +46,10 @@ OTHER_VARIABLES = {
     "OCTAVO_CACHE": "Folder for downloaded models. Default: ~/.cache/octavo.",
 }
 
+# Kubernetes (and Docker's links) put the addresses of a Service named octavo, or octavo-*, into the environment of every pod.
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+_SERVICE_VARIABLE = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+
 SectionT = TypeVar("SectionT")
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
@@ -61,6 +67,8 @@ class Flag:
     choices: tuple[str | int, ...]
     metavar: str | None
     aliases: tuple[str, ...]
+    synonyms: Mapping[Any, Any]
+    human: bool
 
     @property
     def option(self) -> str:
@@ -79,25 +87,44 @@ class Flag:
             return f"{self.low:g} to {self.high:g}" if self.kind is float else f"{int(self.low)} to {int(self.high)}"
         return ""
 
+    def normal(self, value: Any, source: str | None = None) -> Any:
+        """value in the field's own spelling: "half" is "float16", "2k" is 2000, a list is joined with commas.
+
+        Raises ConfigError for "2x", which is neither.
+        """
+        if isinstance(value, (str, int, float)) and not isinstance(value, bool) and value in self.synonyms:
+            return self.synonyms[value]
+        if self.kind is str and isinstance(value, (list, tuple)):
+            return ",".join(map(str, value))
+        if self.kind is str and isinstance(value, dict):
+            return json.dumps(value)
+        if not (self.human and isinstance(value, str)):
+            return value
+        try:
+            return human_int(value)
+        except ValueError:
+            raise self._wrong(f"a whole number{self._limits()}, or one like 2k or 2K", value, source) from None
+
     def check(self, value: Any, source: str | None = None) -> Any:
         """value as the field's type. Raises ConfigError naming the flag (or source), the value and the limits."""
-        if value is None:
-            return None
-        name = source or self.option
-        if self.kind is bool:
+        value = self.normal(value, source)
+        if value is None or self.kind is bool:
             return value
         try:
             checked = self.kind(value)
         except (ValueError, OverflowError):
-            word = "a whole number" if self.kind is int else "a number"
-            raise ConfigError(f"{name} is {value!r}; it must be {word}{self._limits()}", param=self.name) from None
+            raise self._wrong(("a whole number" if self.kind is int else "a number") + self._limits(), value, source) from None
         if self.choices and checked not in self.choices:
-            near = difflib.get_close_matches(str(checked), [str(choice) for choice in self.choices], n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ConfigError(f"{name} is {value!r}; it must be one of {self.range_text}{hint}", param=self.name)
+            hint = did_you_mean(str(checked), self.choices)
+            raise self._wrong(f"one of {self.range_text}{hint}", value, source)
         if self.low is not None and self.high is not None and not self.low <= checked <= self.high:
-            raise ConfigError(f"{name} is {value}; it must be {self.range_text}", param=self.name)
+            raise self._wrong(self.range_text, checked, source)
         return checked
+
+    def _wrong(self, wanted: str, value: Any, source: str | None) -> ConfigError:
+        text = repr(value) if isinstance(value, str) else str(value)
+        shown = text if len(text) <= 100 else f"{text[:100]}..."
+        return ConfigError(f"{source or self.option} is {shown}; it must be {wanted}", param=self.name)
 
     def _limits(self) -> str:
         return f", {self.range_text}" if self.range_text else ""
@@ -124,6 +151,8 @@ def _flag(field: Field[Any], hint: Any) -> Flag:
         choices=meta["choices"],
         metavar=meta["metavar"],
         aliases=meta["aliases"],
+        synonyms=meta["synonyms"],
+        human=meta["human"],
     )
 
 
@@ -148,8 +177,11 @@ class _CheckedType(_ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         source = None
         if ctx is not None and param is not None and param.name is not None:
-            from_env = ctx.get_parameter_source(param.name) is click.core.ParameterSource.ENVIRONMENT
-            source = self.flag.env if from_env else None
+            found = ctx.get_parameter_source(param.name)
+            if found is click.core.ParameterSource.ENVIRONMENT:
+                source = self.flag.env
+            elif found is click.core.ParameterSource.DEFAULT_MAP:
+                source = f"{self.flag.name} in the --config file"
         return self.flag.check(value, source)
 
 
@@ -168,6 +200,10 @@ class FlagOption(click.Option):
             envvar=flag.env,
             help=_help_text(flag),
         )
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        value = super().resolve_envvar_value(ctx)
+        return None if value is not None and _SERVICE_ADDRESS.match(value) else value
 
 
 def _help_text(flag: Flag) -> str:
@@ -210,16 +246,27 @@ def all_flags() -> list[Flag]:
 
 
 def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
-    """One warning per OCTAVO_ variable that nothing reads, with the near one: a typo there would otherwise pass in silence."""
+    """One warning per OCTAVO_ variable that nothing reads, with the near one: a typo there would otherwise pass in silence.
+
+    What Kubernetes sets for a Service is expected to be there; only a variable that has a flag's name gets a line.
+    """
     known = [flag.env for flag in all_flags()] + list(OTHER_VARIABLES)
     warnings = []
-    for name in sorted(os.environ if environ is None else environ):
-        if name.startswith(ENV_PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+    environ = os.environ if environ is None else environ
+    for name in sorted(environ):
+        if name in known and _SERVICE_ADDRESS.match(environ[name]):
             warnings.append(
-                f"environment variable {name} is not known and has no effect" + (f"; did you mean {near[0]}?" if near else "")
+                f"environment variable {name} is the address of a Kubernetes Service and has no effect; set "
+                "enableServiceLinks: false in the pod, or give the option"
             )
+        elif name.startswith(ENV_PREFIX) and name not in known and not _is_of_service(name, environ[name]):
+            hint = did_you_mean(name, known)
+            warnings.append(f"environment variable {name} is not known and has no effect{hint}")
     return warnings
+
+
+def _is_of_service(name: str, value: str) -> bool:
+    return _SERVICE_VARIABLE.fullmatch(name) is not None or _SERVICE_ADDRESS.match(value) is not None
 
 
 def environment() -> Mapping[str, str]:
@@ -250,7 +297,8 @@ _DOCS_HEAD = """# Configuration
 
 Every setting is a flag and an environment variable; the flag wins. `--max-num-seqs` and `--max_num_seqs` are the same. Switches
 have a `--no-` form; as environment variables they take `1` or `0`. A value out of range ends the command with exit code 2 and
-one line that names the flag, the value and the limits.
+one line that names the flag, the value and the limits. `--config FILE` reads settings from YAML, such as `max-model-len: 2k`;
+flags and environment win over it. What the options of vLLM do here stands in [vllm.md](vllm.md).
 """
 
 

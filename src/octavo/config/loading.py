@@ -14,15 +14,21 @@ class LoadingConfig:
     model: str = option(
         DEFAULT_MODEL, "Model folder, .gguf file, embedded model name or Hugging Face hub name. Default: the embedded model."
     )
+    tokenizer: str | None = option(
+        None, "Tokenizer of another folder, file or hub name, with its chat template. Default: the model's own."
+    )
+    revision: str | None = option(None, "Branch, tag or commit of a hub name. Default: the main branch.")
     load_format: str = option(
         "auto",
         "Container of the weights; dummy makes random weights from config.json alone.",
         choices=("auto", "safetensors", "gguf", "dummy"),
+        synonyms={"hf": "auto"},
     )
     dtype: str = option(
         "auto",
         "Storage type of the weights: auto keeps the checkpoint's own (quantised blocks stay quantised).",
         choices=("auto", "float32", "bfloat16", "float16"),
+        synonyms={"half": "float16", "float": "float32"},
     )
     quantization: str = option(
         "auto",
@@ -31,6 +37,7 @@ class LoadingConfig:
         "that is quantised in another way is refused, unless --dtype float32 asks to quantise its values anew. auto and none "
         "never quantise.",
         choices=("auto", "int8", "int4", "w8a8", "none"),
+        synonyms={"gguf": "auto"},
     )
     quantization_group_size: int = option(
         32,
@@ -40,4 +47,23 @@ class LoadingConfig:
     chat_template: str | None = option(
         None, "Jinja chat template, inline or a file, used instead of the model's own.", metavar="FILE"
     )
-    served_model_name: str | None = option(None, "Name the API knows the model by. Default: the model as given.")
+    served_model_name: str | None = option(
+        None,
+        "Name the API knows the model by. Default: the model as given. Of several names, separated by commas, answers bear the "
+        "first.",
+    )
+    generation_config: str = option(
+        "auto",
+        "Where the sampling settings of requests that bring none come from: the model's files, and its makers' advice where a "
+        "GGUF file has none (auto), nowhere (vllm), or the generation_config.json of another folder.",
+        metavar="auto|vllm|FOLDER",
+    )
+    override_generation_config: str | None = option(
+        None, 'Sampling settings as JSON, which win over those of --generation-config: {"temperature": 0.5}.', metavar="JSON"
+    )
+    seed: int | None = option(
+        None,
+        "Seed of the seeds of requests that bring none: a script that is run again gets the same answers. Default: drawn anew.",
+        low=-(2**63),
+        high=2**63 - 1,
+    )

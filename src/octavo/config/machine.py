@@ -13,19 +13,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FALLBACK_MEMORY = 4 * 2**30
+_ADDRESS_SLACK = 2**28
+"""Of the address space (ulimit -v) for stacks and arenas of threads, which take much more of it than of the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """num_cpus: CPUs this process may keep busy, at least 1. available_bytes: memory it can still allocate without swapping."""
+    """What one process may use.
+
+    num_cpus         CPUs it may keep busy, at least 1
+    available_bytes  memory it can still allocate without swapping
+    total_bytes      all the memory it could ever have: the machine's, or the limit of its cgroup
+    """
 
     num_cpus: int
     available_bytes: int
+    total_bytes: int
 
 
 def read_machine(root: Path = Path("/")) -> Machine:
     """Read affinity, cgroup v1/v2 limits and free memory of this process; `root` holds proc/ and sys/ (tests bring others)."""
-    return Machine(num_cpus=_usable_cpus(root), available_bytes=_available_memory(root))
+    available_bytes = min(_available_memory(root), _available_addresses(root))
+    return Machine(num_cpus=_usable_cpus(root), available_bytes=available_bytes, total_bytes=_total_memory(root))
 
 
 def _usable_cpus(root: Path) -> int:
@@ -48,11 +57,7 @@ def _cpu_quota(folder: Path) -> tuple[int, int]:
 
 def _available_memory(root: Path) -> int:
     available = _meminfo_available(root)
-    for folder in _cgroup_folders(root, "memory"):
-        limit = _read_int(folder / "memory.max") or _read_int(folder / "memory.limit_in_bytes")
-        # cgroup v1 says "unlimited" with a number near 2**63.
-        if not 0 < limit < 2**60:
-            continue
+    for folder, limit in _memory_limits(root):
         used = _read_int(folder / "memory.current") or _read_int(folder / "memory.usage_in_bytes")
         # Page cache counts as used but is given back on demand; mapped model files would otherwise look like a full machine.
         reclaimable = _stat_value(folder / "memory.stat", ("total_inactive_file", "inactive_file"))
@@ -60,15 +65,49 @@ def _available_memory(root: Path) -> int:
     return available
 
 
+def _available_addresses(root: Path) -> int:
+    """Bytes of address space that are left to this process; a huge number without a limit."""
+    for line in _read_text(root / "proc/self/limits").splitlines():
+        if line.startswith("Max address space"):
+            limit = _to_int(line.split()[3])
+            pages = _read_text(root / "proc/self/statm").split()
+            if limit and pages:
+                return max(0, limit - _to_int(pages[0]) * os.sysconf("SC_PAGE_SIZE") - _ADDRESS_SLACK)
+    return 2**62
+
+
+def _total_memory(root: Path) -> int:
+    total = _meminfo(root, "MemTotal:") or _physical_memory()
+    return min([total, *(limit for _, limit in _memory_limits(root))])
+
+
+def _memory_limits(root: Path) -> Iterator[tuple[Path, int]]:
+    """Every cgroup folder with a limit in bytes that binds this process."""
+    for folder in _cgroup_folders(root, "memory"):
+        limit = _read_int(folder / "memory.max") or _read_int(folder / "memory.limit_in_bytes")
+        # cgroup v1 says "unlimited" with a number near 2**63.
+        if 0 < limit < 2**60:
+            yield folder, limit
+
+
 def _meminfo_available(root: Path) -> int:
+    # No /proc (macOS, BSD): half of the physical memory is a cautious guess of what is free.
+    return _meminfo(root, "MemAvailable:") or _physical_memory() // 2
+
+
+def _meminfo(root: Path, key: str) -> int:
+    """A figure of /proc/meminfo in bytes; 0 where there is none."""
     for line in _read_text(root / "proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(key):
             return _to_int(line.split()[1]) * 1024
+    return 0
+
+
+def _physical_memory() -> int:
     try:
-        # No /proc (macOS, BSD): half of the physical memory is a cautious guess of what is free.
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):
-        return _FALLBACK_MEMORY
+        return 2 * _FALLBACK_MEMORY
 
 
 def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 LayerKind = Literal["full", "sliding"]
@@ -38,12 +38,18 @@ class RopeConfig:
     long_factors: tuple[float, ...] = ()
     frequency_divisors: tuple[float, ...] | None = None
 
+    def longest_short_prompt(self, max_model_len: int) -> int | None:
+        """longrope with a context beyond the original one: prompts of up to this many tokens are computed with the short
+        factors, longer ones with the long factors, each with all that follows. None: all are computed alike."""
+        original = self.original_max_position
+        return original if self.kind == "longrope" and original is not None and max_model_len > original else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The dimensions and switches of one model; every field is resolved, nothing is 'auto'.
 
-    architecture      Hugging Face class name, e.g. "LlamaForCausalLM"; selects the file in models/
+    architecture      Hugging Face class name, e.g. "LlamaForCausalLM"; selects the model in models/registry.py
     head_dim          may differ from hidden_size / num_heads
     max_position      longest context the checkpoint was made for, in tokens
     layer_kinds       one entry per layer; "sliding" layers see sliding_window positions, the own one included
@@ -81,5 +87,3 @@ class ModelConfig:
     dtype: str = "float32"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
-    extra: dict[str, object] = field(default_factory=dict)
-    """Keys of the checkpoint that only one architecture knows."""

@@ -15,7 +15,15 @@ from octavo.config.cache import GIB, blocks_for
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import LoadingConfig
 from octavo.config.machine import Machine
+from octavo.config.memory_share import share_for_cache
 from octavo.config.model import ModelConfig
+from octavo.config.resolved import (
+    ResolvedBackendConfig,
+    ResolvedCacheConfig,
+    ResolvedConfig,
+    ResolvedSchedulerConfig,
+    narrowed,
+)
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.swap_budget import num_swap_blocks
 from octavo.config.tenant_weights import parse_tenant_weights
@@ -34,14 +42,13 @@ BlockBytes = Callable[[ModelConfig, int, str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A configuration without any None or "auto" left in budgets, and what it means in blocks.
+    """A resolved configuration, and what is known beside it.
 
-    config       resolved; config.cache.num_gpu_blocks_override holds the number of KV blocks
     block_bytes  size of one KV block over all layers
     notices      sentences about defaults that were lowered to fit; to be printed at start
     """
 
-    config: EngineConfig
+    config: ResolvedConfig
     model: ModelConfig
     block_bytes: int
     weight_bytes: int
@@ -49,15 +56,11 @@ class Resolved:
 
     @property
     def num_blocks(self) -> int:
-        num_blocks = self.config.cache.num_gpu_blocks_override
-        assert num_blocks is not None
-        return num_blocks
+        return self.config.cache.num_blocks
 
     @property
     def max_model_len(self) -> int:
-        max_model_len = self.config.scheduler.max_model_len
-        assert max_model_len is not None
-        return max_model_len
+        return self.config.scheduler.max_model_len
 
     def describe(self, backend_facts: Mapping[str, str] | None = None) -> list[str]:
         """The lines printed at start: weights, KV budget, context, compute, then the notices.
@@ -90,6 +93,8 @@ def resolve(
 ) -> Resolved:
     """Fill every None and "auto" of `config` for this model on this machine. Resolving twice changes nothing.
 
+    machine       its available_bytes are shared by KV cache and swap space: the weights are loaded already
+    weight_bytes  of the weights: printed, and a part of --gpu-memory-utilization
     Raises ConfigError naming the flag, its value, the limit and the way out.
     """
     check_options(config)
@@ -116,16 +121,19 @@ def resolve(
         )
     _note_idle_options(config, notices)
     wanted_len = scheduler.max_model_len or model.max_position
-    free_bytes = max(0, machine.available_bytes - weight_bytes)
-    num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes)
+    free_bytes = machine.available_bytes
+    share_bytes = share_for_cache(cache.gpu_memory_utilization, machine, weight_bytes, notices)
+    num_blocks = _num_blocks(config, wanted_len, scheduler.max_num_seqs, block_bytes, free_bytes, share_bytes)
     if cache.kv_cache_memory is not None and scheduler.max_model_len is None:
         _require_useful_context(model, num_blocks, cache.block_size, block_bytes)
     max_model_len = _fit_context(scheduler.max_model_len, model, num_blocks, cache.block_size, block_bytes, notices)
     left_bytes = max(0, free_bytes - num_blocks * block_bytes)
     num_slots = num_swap_blocks(cache, scheduler.preemption_mode, num_blocks, block_bytes, left_bytes)
-    resolved = replace(
-        config,
-        cache=replace(
+    num_threads = _fit_threads(config.backend.num_threads, machine.num_cpus)
+    resolved = ResolvedConfig(
+        loading=config.loading,
+        cache=narrowed(
+            ResolvedCacheConfig,
             cache,
             kv_cache_dtype=kv_dtype,
             num_gpu_blocks_override=num_blocks,
@@ -133,8 +141,8 @@ def resolve(
             num_swap_blocks_override=num_slots,
             swap_space=num_slots * block_bytes / GIB,
         ),
-        scheduler=replace(scheduler, max_model_len=max_model_len),
-        backend=replace(config.backend, num_threads=_fit_threads(config.backend.num_threads, machine.num_cpus)),
+        scheduler=narrowed(ResolvedSchedulerConfig, scheduler, max_model_len=max_model_len),
+        backend=narrowed(ResolvedBackendConfig, config.backend, num_threads=num_threads),
     )
     return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
 
@@ -164,7 +172,9 @@ def check_options(config: EngineConfig) -> None:
 
 def check_option(section: Any, name: str, *, param: str | None = None) -> None:
     """Check one field of a section; param is the name it goes by where it was given. Raises ConfigError."""
-    (field,) = (field for field in dataclasses.fields(section) if field.name == name)
+    # A resolved section narrows types; type, bounds and choices are those of the section that it resolves.
+    declaring = next(kind for kind in reversed(type(section).__mro__) if dataclasses.is_dataclass(kind))
+    (field,) = (field for field in dataclasses.fields(declaring) if field.name == name)
     _check_value(param or name, getattr(section, name), field.default, field.metadata, str(field.type))
 
 
@@ -225,8 +235,10 @@ def _auto_kv_dtype(loading: LoadingConfig, model: ModelConfig) -> str:
     return "float32" if held == "float32" else "float16"
 
 
-def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, block_bytes: int, free_bytes: int) -> int:
-    """KV blocks from the override, the budget, or the default share of free memory, in that order."""
+def _num_blocks(
+    config: EngineConfig, max_model_len: int, max_num_seqs: int, block_bytes: int, free_bytes: int, share_bytes: int | None
+) -> int:
+    """KV blocks from the override, the budget, the share that was asked for, or the default one of free memory."""
     cache = config.cache
     override, budget_gib = cache.num_gpu_blocks_override, cache.kv_cache_memory
     if override is not None:
@@ -241,7 +253,8 @@ def _num_blocks(config: EngineConfig, max_model_len: int, max_num_seqs: int, blo
         num_blocks, flag = int(budget_gib * GIB) // block_bytes, f"--kv-cache-memory {budget_gib:g}"
     else:
         useful = max_num_seqs * blocks_for(max_model_len, cache.block_size)
-        return max(1, min(useful, min(MAX_DEFAULT_KV_BYTES, free_bytes // DEFAULT_KV_SHARE) // block_bytes))
+        budget = min(MAX_DEFAULT_KV_BYTES, free_bytes // DEFAULT_KV_SHARE) if share_bytes is None else share_bytes
+        return max(1, min(useful, budget // block_bytes))
     if num_blocks < 1:
         raise ConfigError(
             f"{flag} is less than one KV block of {_size(block_bytes)}; give at least {_gib_up(block_bytes)} GiB",

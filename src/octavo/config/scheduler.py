@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from octavo.config.option import option
 
+PRIORITY_POLICIES = frozenset({"priority"})
+"""Values of scheduler_policy that read the priority of a request. Under the others, a request that brings one is refused."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
@@ -13,14 +16,18 @@ class SchedulerConfig:
     # 16 clients on the default model, 2 cores: 1,094, 1,087 and 1,086 tokens/s at 256, 128 and 96, while the p99 of the gaps
     # between tokens is 7.0, 3.9 and 2.7 times their median. Smaller steps also let an abort take effect sooner.
     max_num_batched_tokens: int = option(
-        96, "Most tokens computed in one step, decodes and prefill chunks together.", low=1, high=65536
+        96, "Most tokens computed in one step, decodes and prefill chunks together.", low=1, high=65536, human=True
     )
-    chunked_prefill_size: int = option(96, "Most prompt tokens of one sequence computed in one step.", low=1, high=65536)
+    chunked_prefill_size: int = option(
+        96, "Most prompt tokens of one sequence computed in one step.", low=1, high=65536, human=True
+    )
     max_model_len: int | None = option(
         None,
         "Longest prompt plus output in tokens. Default: the model's context, or what the KV cache can hold if less.",
         low=1,
         high=2**24,
+        synonyms={"auto": None, -1: None, "-1": None},
+        human=True,
     )
     target_itl: float | None = option(
         None,
@@ -64,7 +71,9 @@ class SchedulerConfig:
         "Turn step sizes, admission, preemption mode and block size by rule while requests run: throughput while requests wait,"
         " back to what was configured when it is calm. Every change is logged; no byte of an answer changes.",
     )
-    max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)
+    max_num_queued_requests: int = option(
+        2048, "Waiting sequences (n for each prompt) beyond which requests are refused with 429.", low=1, high=1_000_000
+    )
     max_num_queued_tokens: int | None = option(
         None, "Requests are refused with 429 while the waiting ones have more prompt tokens than this.", low=1, high=2**31 - 1
     )

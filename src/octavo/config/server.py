@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from octavo.config.option import option
+from octavo.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,21 @@ class ServerConfig:
     admin_api_key: str | None = option(
         None, "Key of the /admin routes, another one than --api-key. Default: those routes are closed."
     )
+    allowed_origins: str = option(
+        "*",
+        "Web pages whose scripts may call this server: origins separated by commas, or a JSON list as in vLLM. * is all, empty"
+        " is none.",
+        metavar="LIST",
+    )
+    allowed_methods: str = option("*", "Methods that those scripts may use; * is all.", metavar="LIST")
+    allowed_headers: str = option("*", "Headers that those scripts may send; * is all.", metavar="LIST")
+    allow_credentials: bool = option(False, "Let those scripts send cookies and other credentials of the browser.")
+    root_path: str = option(
+        "", "Path under which a proxy offers this server, such as /llm. It may strip it or not.", metavar="PATH"
+    )
+    enable_tokenizer_info_endpoint: bool = option(
+        False, "Serve /tokenizer_info: the tokenizer's settings and the chat template."
+    )
     max_body_size: int = option(16 * 2**20, "Largest request body in bytes; larger ones get 413.", low=1024, high=2**31)
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to finish after SIGTERM.", low=0, high=86400, metavar="SECONDS"
@@ -28,3 +45,19 @@ class ServerConfig:
     disable_log_requests: bool = option(False, "Do not print one line per finished request.")
     disable_log_stats: bool = option(False, "Do not print the periodic statistics line.")
     metric_interval: float = option(10.0, "Seconds between statistics lines.", low=0.1, high=86400, metavar="SECONDS")
+
+
+def words_of(text: str, name: str) -> list[str]:
+    """The words of a setting that holds several: separated by commas, or as a JSON list. Raises ConfigError."""
+    if not text.lstrip().startswith("["):
+        return [word.strip() for word in text.split(",") if word.strip()]
+    try:
+        words = json.loads(text)
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ConfigError(
+            f"--{name.replace('_', '-')} is {text[:100]!r}; it must be words separated by commas, or a JSON list of texts",
+            param=name,
+        )
+    return words

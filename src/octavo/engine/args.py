@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from octavo.config.backend import BackendConfig
 from octavo.config.cache import CacheConfig
 from octavo.config.engine import EngineConfig
+from octavo.config.flags import flags_of
 from octavo.config.loading import DEFAULT_MODEL, LoadingConfig
 from octavo.config.resolve import check_options
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.vllm import translate
 from octavo.errors import ConfigError
+from octavo.log import get_logger
+
+_LOG_OPTIONS = ("disable_log_stats", "disable_log_requests")
+"""Options of the server that vLLM's engines take, too."""
+
+_logger = get_logger(__name__)
 
 
-@dataclass(kw_only=True)
+@dataclass(init=False)
 class EngineArgs:
-    """Names, meanings and defaults are those of the config sections (see their help texts); a test keeps the two equal."""
+    """Names, meanings and defaults are those of the config sections (see their help texts); a test keeps the two equal.
+
+    The options of vLLM that are not there are taken, too, as docs/vllm.md says: those that ask for nothing pass, those without
+    a meaning here are named in one warning, the others are refused.
+    """
 
     model: str = DEFAULT_MODEL
+    tokenizer: str | None = None
+    revision: str | None = None
     load_format: str = "auto"
     dtype: str = "auto"
     quantization: str = "auto"
     quantization_group_size: int = 32
     chat_template: str | None = None
     served_model_name: str | None = None
+    generation_config: str = "auto"
+    override_generation_config: str | None = None
+    seed: int | None = None
     block_size: int = 16
     kv_cache_memory: float | None = None
+    gpu_memory_utilization: float | None = None
     kv_cache_dtype: str = "auto"
     enable_prefix_caching: bool = True
     num_gpu_blocks_override: int | None = None
@@ -54,17 +72,23 @@ class EngineArgs:
     isa: str = "auto"
     enforce_eager: bool = False
 
-    @classmethod
-    def from_options(cls, **options: Any) -> EngineArgs:
-        """As the constructor, but an unknown option is a ConfigError that names the nearest known one."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in options:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                raise ConfigError(
-                    f"unknown engine option {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""), param=name
-                )
-        return cls(**options)
+    def __init__(self, model: str | None = None, **options: Any) -> None:
+        """None means the default. Raises ConfigError for an option that is unknown or not there, with what to use instead."""
+        self._take(model, options)
+
+    def _take(self, model: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Set the fields; returns the options of the server among those given."""
+        translated = translate({"model": model, **options})
+        for warning in translated.warnings:
+            _logger.warning("%s", warning)
+        engine = {field.name: field.default for field in dataclasses.fields(EngineArgs)}
+        server = {name: value for name, value in translated.values.items() if name not in engine}
+        for name in server:
+            if name not in _LOG_OPTIONS:
+                raise ConfigError(f"{name} is an option of octavo serve, not of an engine", param=name)
+        for name, default in engine.items():
+            setattr(self, name, translated.values.get(name, default))
+        return server
 
     def create_engine_config(self) -> EngineConfig:
         """The checked sections. Raises ConfigError naming the option, its value and what is allowed."""
@@ -78,4 +102,20 @@ class EngineArgs:
         return config
 
     def _section(self, section: type[Any]) -> Any:
-        return section(**{field.name: getattr(self, field.name) for field in dataclasses.fields(section)})
+        """Fields may have been set since the start, in any of their spellings."""
+        values = {flag.name: flag.normal(getattr(self, flag.name)) for flag in flags_of(section)}
+        return section(**{name: value for name, value in values.items() if value is not None})
+
+
+@dataclass(init=False)
+class AsyncEngineArgs(EngineArgs):
+    """EngineArgs and what AsyncLLMEngine logs: a line of statistics every ten seconds, a line per finished request."""
+
+    disable_log_stats: bool = False
+    disable_log_requests: bool = True
+
+    def __init__(self, model: str | None = None, **options: Any) -> None:
+        """As EngineArgs; vLLM's enable_log_requests is the opposite of disable_log_requests."""
+        server = self._take(model, options)
+        self.disable_log_stats = server.get("disable_log_stats", False)
+        self.disable_log_requests = server.get("disable_log_requests", True)

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import EngineArgs
 from octavo.engine.core.build import BuiltCore, build_core
-from octavo.engine.frontend.input import InputProcessor, Prompt
+from octavo.engine.frontend.input import InputProcessor, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import Report, load_served_model, locate_model
+from octavo.engine.guard import Guard, guarded
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
+from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.ops.interface import Program
-from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT
+from octavo.request import NO_OPTIONS, RequestOptions
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
 
 class LLMEngine:
-    """Engines share nothing: several may live in one process.
+    """Engines share nothing: several may live in one process. Each method is one turn: threads wait for each other.
 
-    model_config, tokenizer, chat_template, generation_defaults   what the model's files say
+    model_config, tokenizer, chat_template, sampling_advice   what the model's files say
     """
 
     def __init__(
@@ -44,12 +49,12 @@ class LLMEngine:
         config = locate_model(config, report)
         model = load_served_model(config)
         built = make_core(config)
-        self.description = built.description
+        self.description = [*built.description, model.sampling.describe()]
         self.max_model_len = built.resolved.max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
         self.chat_template: ChatTemplate = model.chat_template
-        self.generation_defaults: dict[str, float | int] = model.generation_defaults
+        self.sampling_advice: SamplingAdvice = model.sampling
         self.ledger = Ledger()
         self._core = built.core
         self._program = built.program
@@ -58,51 +63,46 @@ class LLMEngine:
             model.config,
             self.max_model_len,
             scheduler_policy=built.resolved.config.scheduler.scheduler_policy,
+            random_seed=seeds(config.loading.seed),
         )
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
         self._aborted: list[RequestOutput] = []
         self._closed = False
+        self._guard = Guard("LLMEngine")
 
     @property
-    def resolved_config(self) -> EngineConfig:
-        """The EngineConfig in force, without any "auto" left in its budgets."""
+    def resolved_config(self) -> ResolvedConfig:
+        """The configuration in force."""
         return self._final_config if self._closed else self._core.config
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> LLMEngine:
         return cls(args.create_engine_config())
 
+    @guarded
     def add_request(
         self,
         request_id: str,
         prompt: Prompt,
         params: SamplingParams,
+        options: RequestOptions = NO_OPTIONS,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
-        output_kind: OutputKind = OutputKind.CUMULATIVE,
+        priority: int | None = None,
+        output_kind: RequestOutputKind | None = None,
     ) -> None:
-        """Queue one request; tenant and timeout_s as in AsyncLLMEngine.generate.
+        """Queue one request; priority and output_kind are short for those of the options and of params.
 
         Raises InvalidRequestError or ContextLengthError naming the field.
         """
         if self._closed:
             raise EngineDeadError("the engine is shut down")
-        prepared = self._input.prepare(
-            prompt,
-            params,
-            request_id,
-            arrival_s=time.monotonic(),
-            priority=priority,
-            cache_salt=cache_salt,
-            tenant=tenant,
-            timeout_s=timeout_s,
-        )
-        self._outputs.add(prepared.request, prepared.prompt, output_kind)
+        if priority is not None:
+            options = replace(options, priority=priority)
+        prepared = self._input.prepare(prompt, params, request_id, options, arrival_s=time.monotonic())
+        self._outputs.add(prepared.request, prepared.prompt, output_kind or params.output_kind)
         self._core.add_request(prepared.request)
 
+    @guarded
     def step(self) -> list[RequestOutput]:
         """Compute one step and return the deliveries of the requests that gained something."""
         if self._closed:
@@ -116,6 +116,7 @@ class LLMEngine:
             self._core.abort(request_id, choice)
         return aborted + processed.outputs
 
+    @guarded
     def abort_request(self, request_ids: str | Iterable[str]) -> None:
         """End requests; the next step delivers them with finish_reason "abort". Ended and unknown ones are left alone."""
         wanted = [request_ids] if isinstance(request_ids, str) else list(request_ids)
@@ -130,10 +131,12 @@ class LLMEngine:
     def get_num_unfinished_requests(self) -> int:
         return self.ledger.num_live
 
+    @guarded
     def stats(self) -> CoreStats:
         """Gauges now and counters since the start: running, waiting, blocks, prefix hits, preemptions, steps."""
         return self._core.stats()
 
+    @guarded
     def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:
         """Change settings between two steps, all or none; see config.changes.Changes for their names.
 
@@ -145,6 +148,7 @@ class LLMEngine:
         self._input.scheduler_policy = report.config.scheduler.scheduler_policy
         return report
 
+    @guarded
     def memory_stats(self) -> MemoryReport:
         """The KV cache in full: counts, waste, block map, block tables."""
         if self._closed:
@@ -152,11 +156,12 @@ class LLMEngine:
         return self._core.memory_report()
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Program[object]:
         """What the worker runs now: `start_profile` and `profile` tell what its steps cost. `reconfigure` may replace it."""
         assert self._program is not None, "the engine is shut down, or its worker has no program"
         return self._program()
 
+    @guarded
     def check_integrity(self) -> None:
         """Assert that every block, sequence and request is accounted for."""
         self._core.check_integrity()
@@ -164,9 +169,12 @@ class LLMEngine:
 
     def shutdown(self) -> None:
         """Abort what runs and let go of the model's memory. Safe to call twice."""
+        if self._guard.is_foreign:
+            return  # a forked copy leaves everything as it is
         if not self._closed:
             self._final_config = self._core.config
             self._closed = True
+            self.chat_template.close()
             self.abort_request(self.ledger.live_ids)
             self._aborted.clear()
             del self._core

@@ -44,3 +44,16 @@ class BlockTable:
         self.block_ids[index] = block_id
         self.num_committed = min(self.num_committed, index)
         return replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What `grow` changed: blocks appended to the table, entries replaced in it, block copies the device must make first."""
+
+    new_block_ids: list[int] = field(default_factory=list)
+    replaced: list[tuple[int, int]] = field(default_factory=list)
+    copies: list[tuple[int, int]] = field(default_factory=list)
+
+
+NO_GROWTH = Growth()
+"""Answer of `grow` when the table is long enough and private; shared by all callers, never modified."""

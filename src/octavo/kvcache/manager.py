@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from octavo.config.cache import blocks_for
 from octavo.kvcache.block_pool import BlockPool
-from octavo.kvcache.block_table import BlockTable
+from octavo.kvcache.block_table import NO_GROWTH, BlockTable, Growth
 from octavo.kvcache.prefix_cache import PrefixCache, root_digest
 from octavo.kvcache.stats import HitTokens, KVCacheStats
 from octavo.kvcache.swap import SwapSpace
@@ -27,25 +27,13 @@ class PrefixMatch:
     num_idle: int
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """What `grow` changed: blocks appended to the table, entries replaced in it, block copies the device must make first."""
-
-    new_block_ids: list[int] = field(default_factory=list)
-    replaced: list[tuple[int, int]] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
-
-
-NO_GROWTH = Growth()
-"""Answer of `grow` when the table is long enough and private; shared by all callers, never modified."""
-
-
 class KVCacheManager:
     """Block tables of the live sequences over one pool.
 
     Life of a sequence here: `match` or `match_parent` (reads only), `allocate` (takes the matched blocks), then per step `grow`
     before and `commit` after, and once `free`. `preempt` takes its table away and remembers what it had; it is matched again
-    later. `moves` are what the device must copy in this step, and `end_step` closes every step, whatever came of it.
+    later. `moves` are what the device must copy in the step that is being planned; `seal_step` ends the planning, and
+    `end_step` closes the step, whatever came of it. Several may be sealed and not ended: they run and end in that order.
     """
 
     def __init__(
@@ -71,6 +59,8 @@ class KVCacheManager:
         self._held: dict[int, list[tuple[int, int]]] = {}
         """(source, copy) of this step's block copies, per copying sequence. Sources keep their reference until `end_step`, so
         that no source is the target of another copy: the copies of a step may run in any order."""
+        self._sealed: deque[dict[int, list[tuple[int, int]]]] = deque()
+        """The same of the steps that are planned and not ended, oldest first."""
         self._query_tokens = 0
         self._hits = HitTokens()
 
@@ -229,20 +219,30 @@ class KVCacheManager:
         """(out, in): this step's (block, slot) pairs to the swap space and back. All moves out come first."""
         return self.swap.moves_out, self.swap.moves_in
 
+    def seal_step(self) -> None:
+        """The step is planned: what it reads stays as it is until its `end_step`, what is asked for now is for the next."""
+        self._sealed.append(self._held)
+        self._held = {}
+        self.swap.seal_step()
+
     def end_step(self, lost_slots: Iterable[int] = (), lost_blocks: Iterable[int] = ()) -> None:
-        """The step's moves and block copies have been made, or will never be.
+        """The moves and block copies of the oldest sealed step have been made, or will never be; without a sealed one, those of
+        the step that is being planned.
 
         lost_slots, lost_blocks  those that this step's moves should have filled, and did not; the caller takes such blocks from
                                  the sequences that run with them
         """
+        if not self._sealed:
+            self.seal_step()
         for slot in lost_slots:
             self.swap.lose(~slot)
         for block_id in lost_blocks:
             self.swap.lose_move_in(block_id)
             self._cache.evict(block_id)
         self.swap.end_step()
-        for seq_id in list(self._held):
-            self._release_held(seq_id)
+        for held in self._sealed.popleft().values():
+            for source, _ in held:
+                self._release(source)
 
     def empty_copy(self, num_blocks: int, block_size: int, num_swap_blocks: int) -> KVCacheManager:
         """A manager of another pool for the same weights, without sequences; counters of tokens go on from here."""
@@ -308,7 +308,7 @@ class KVCacheManager:
         both = self.swap.seq_ids() & self._tables.keys()
         assert not both, f"sequences {both} keep blocks beside their table"
         owners = Counter(block_id for table in self._tables.values() for block_id in table.block_ids)
-        owners.update(source for held in self._held.values() for source, _ in held)
+        owners.update(source for step in (self._held, *self._sealed) for held in step.values() for source, _ in held)
         for block_id, count in enumerate(self._pool.ref_counts):
             assert count == owners[block_id], f"block {block_id} has ref count {count} but {owners[block_id]} owners"
         for seq_id, table in self._tables.items():
@@ -360,7 +360,7 @@ class KVCacheManager:
         """Digest of the full block at index of a sequence, from its chain, which grows as needed."""
         chain = self._chains.get(sequence.seq_id)
         if chain is None:
-            chain = [root_digest(self._weights_version, sequence.adapter_id, sequence.cache_salt)]
+            chain = [root_digest(self._weights_version, sequence.adapter_id, sequence.request.cache_salt)]
             self._chains[sequence.seq_id] = chain
         size = self.block_size
         for block in range(len(chain) - 1, index + 1):

@@ -1,4 +1,4 @@
-"""RelayoutDraft: the KV cache in another block size or another number of blocks, with nothing lost that is kept.
+"""RelayoutBuilder: the KV cache in another block size or another number of blocks, with nothing lost that is kept.
 
     block size 16      |  9   ........... |  4   ........... | 12  ..37       |      positions 0..37 of one sequence
     block size 32      |  0   ............................... | 1   ..37      |
@@ -31,7 +31,7 @@ class Relaid:
     moves: list[TokenRun]
 
 
-class RelayoutDraft:
+class RelayoutBuilder:
     """Which blocks the kept sequences (those with a block table) take in the new layout; `drop` until they fit."""
 
     def __init__(

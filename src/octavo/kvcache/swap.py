@@ -10,7 +10,7 @@ A place is where the content of one block of tokens lies: block id b >= 0 on the
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -62,6 +62,8 @@ class SwapSpace:
         self._num_blocks_kept = 0
         """Blocks on the device among them: so many slots may still be needed."""
         self._held: list[int] = []
+        self._sealed: deque[tuple[list[int], list[tuple[int, int]]]] = deque()
+        """_held and moves_in of the steps that are planned and not ended, oldest first."""
         self.moves_out: list[tuple[int, int]] = []
         """This step's (block, slot) pairs, device to swap space."""
         self.moves_in: list[tuple[int, int]] = []
@@ -183,26 +185,31 @@ class SwapSpace:
             self._cache.evict(~place)
 
     def lose_move_in(self, block_id: int) -> None:
-        """The block could not be filled in this step; its slot is not to be found again either, or it would fail for ever."""
+        """The oldest sealed step could not fill the block; its slot is not to be found again either, or it would fail for
+        ever."""
         self.lose(block_id)
-        for target, slot in self.moves_in:
+        for target, slot in self._sealed[0][1]:
             if target == block_id:
                 self.lose(~slot)
 
+    def seal_step(self) -> None:
+        """The step is planned. What is asked for from now on belongs to the next one."""
+        self._sealed.append((self._held, self.moves_in))
+        # New lists: the plan of the step has the old ones.
+        self._held, self.moves_out, self.moves_in = [], [], []
+
     def end_step(self) -> None:
-        """The moves of the step have been made, or will never be."""
-        for slot in self._held:
+        """The moves of the oldest sealed step have been made, or will never be."""
+        held, _ = self._sealed.popleft()
+        for slot in held:
             self._release(slot)
-        self._held.clear()
-        # New lists: the plan of the step still has the old ones.
-        self.moves_out, self.moves_in = [], []
 
     def plan_resize(self, num_slots: int) -> SlotMoves:
         """What is lost and what moves when there are to be num_slots; between two steps. Changes nothing.
 
         Of what does not fit the ends are lost before the beginnings, without which they would be of no use.
         """
-        assert not self._held, "slots are being read or written"
+        assert not self._held and not self._sealed, "slots are being read or written"
         used = [slot for slot, count in enumerate(self._slots.ref_counts) if count]
         used.sort(key=lambda slot: self._owners[~slot].index)
         kept, lost = used[:num_slots], used[num_slots:]
@@ -239,7 +246,7 @@ class SwapSpace:
         """Raise AssertionError unless keepers, places and slots agree."""
         self._slots.check_integrity()
         self._cache.check_integrity()
-        users = Counter(self._held)
+        users = Counter([*self._held, *(slot for held, _ in self._sealed for slot in held)])
         for seq_id, kept in self._kept.items():
             most = len(kept.places) * self._block_size
             assert most - self._block_size < kept.num_tokens <= most, f"sequence {seq_id} keeps {kept}"

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
 from octavo.config.model import ModelConfig
 from octavo.errors import ConfigError, LoadError
+from octavo.loader.bind import Declare, bind
 from octavo.loader.dummy import DummyTensors
 from octavo.loader.gguf import GgufFile, open_gguf
 from octavo.loader.gguf_config import read_gguf_config
-from octavo.loader.gguf_names import name_tensors
+from octavo.loader.gguf_tensors import bind_gguf
 from octavo.loader.hf_config import read_hf_config
-from octavo.loader.mapped_file import MappedFile
-from octavo.loader.parameters import check_parameters, parameter_shapes
-from octavo.loader.safetensors import SafetensorsFile, open_folder
+from octavo.loader.identity import FileIdentity, identify
+from octavo.loader.parameter import Parameter
+from octavo.loader.safetensors import SafetensorsFile, have_equal_bytes, open_folder
+from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.loader.stored import StoredTensor
 
 log = logging.getLogger(__name__)
+
+SETTINGS_NAMES = ("config.json", "generation_config.json", "model.safetensors.index.json")
 
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -34,41 +38,60 @@ class Checkpoint:
     """An opened model; tensors point into memory maps and cost nothing until they are read.
 
     path                 the .gguf file (first shard) or the folder
-    tensors              Hugging Face parameter name -> StoredTensor; every parameter the architecture needs, in its right shape
+    parameters           what the model declares
+    tensors              parameter name -> StoredTensor, in the declared shape
     weights_version      sha256 over names, sizes, change times and headers of the weight files: changes when a file is replaced
-    generation_defaults  sampling settings the checkpoint recommends, under the names of SamplingParams
+    files                every file that was read, so that a later change can be noticed (identity.changed_file)
+    generation_defaults  sampling settings that the model's makers recommend
     gguf                 the first GGUF file, whose metadata holds tokenizer and chat template; None for a folder
     """
 
     path: Path
     config: ModelConfig
+    parameters: Sequence[Parameter]
     tensors: Mapping[str, StoredTensor]
     weights_version: bytes
-    generation_defaults: dict[str, float | int]
+    files: tuple[FileIdentity, ...]
+    generation_defaults: SamplingAdvice
     gguf: GgufFile | None
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors as stored."""
+        if isinstance(self.tensors, DummyTensors):
+            return self.tensors.nbytes  # looking at a dummy tensor would generate it
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
-def open_checkpoint(path: Path, load_format: str = "auto") -> Checkpoint:
-    """Open a model folder or GGUF file and check that all parameters are there; no weight is read.
 
+def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto", *, quiet: bool = False) -> Checkpoint:
+    """Open a model folder or GGUF file and check that all parameters are there; no weight is read, except to compare an
+    output head with the embedding that the configuration ties it to.
+
+    declare   a configuration to the parameters of its model: models.registry.declare
+    quiet     do not repeat the warnings of `open_config`
     Raises: LoadError naming file and key or tensor; ConfigError for an unknown load_format.
     """
     kind, path = _resolve_format(path, load_format)
     if kind == "gguf":
-        return _open_gguf(path)
-    config, defaults = read_hf_config(path)
+        return _open_gguf(path, declare, quiet)
+    settings = _identify_settings(path)
+    config, defaults = read_hf_config(path, quiet=quiet)
     if kind == "dummy":
+        declared = declare(config)
         version = hashlib.sha256(b"dummy" + (path / "config.json").read_bytes()).digest()
-        return Checkpoint(path, config, DummyTensors(config), version, defaults, None)
+        return Checkpoint(path, config, declared, DummyTensors(declared, config.dtype), version, settings, defaults, None)
     files = open_folder(path)
-    tensors = _named_tensors(files, config, path)
-    check_parameters(config, tensors, str(path))
-    config = replace(config, dtype=_DTYPES[tensors["model.embed_tokens.weight"].format])
-    version = _weights_version(_parts(dict.fromkeys(files.values())), config)
-    return Checkpoint(path, config, tensors, version, defaults, None)
+    config = _untied(files, config, path)
+    declared = declare(config)
+    tensors = _bind_folder(files, declared, path)
+    embedding = next(parameter for parameter in declared if parameter.role == "embedding")
+    config = replace(config, dtype=_DTYPES[tensors[embedding.name].format])
+    weights = list(dict.fromkeys(files.values()))
+    opened = (*settings, *(file.mapped.identity for file in weights))
+    return Checkpoint(path, config, declared, tensors, _weights_version(weights, config), opened, defaults, None)
 
 
-def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, dict[str, float | int]]:
+def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, SamplingAdvice]:
     """Configuration and sampling defaults alone. A GGUF file's header is parsed; a folder's weight files are not opened.
 
     Raises: as open_checkpoint.
@@ -77,42 +100,73 @@ def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, dic
     return read_gguf_config(open_gguf(path)) if kind == "gguf" else read_hf_config(path)
 
 
-def _open_gguf(path: Path) -> Checkpoint:
+def _open_gguf(path: Path, declare: Declare, quiet: bool) -> Checkpoint:
     files = open_gguf(path)
-    config, defaults = read_gguf_config(files)
-    tensors = name_tensors(files, config)
-    check_parameters(config, tensors, str(path))
-    needed = {name: tensors[name] for name in parameter_shapes(config)}
-    return Checkpoint(path, config, needed, _weights_version(_parts(files), config), defaults, files[0])
+    config, defaults = read_gguf_config(files, quiet=quiet)
+    declared = declare(config)
+    tensors = bind_gguf(files, declared)
+    opened = tuple(file.mapped.identity for file in files)
+    return Checkpoint(path, config, declared, tensors, _weights_version(files, config), opened, defaults, files[0])
 
 
-def _named_tensors(files: dict[str, SafetensorsFile], config: ModelConfig, folder: Path) -> dict[str, StoredTensor]:
-    """Pick the parameters the architecture needs; everything else in the files is left alone."""
-    tensors: dict[str, StoredTensor] = {}
+def _identify_settings(folder: Path) -> tuple[FileIdentity, ...]:
+    return tuple(identify(folder / name) for name in SETTINGS_NAMES if (folder / name).is_file())
+
+
+def _stored_name(name: str, files: Mapping[str, SafetensorsFile]) -> str | None:
+    """Under which name the files hold a parameter; None if they do not."""
+    candidates = [
+        prefix + (name.removeprefix("model.") if prefix.startswith("model.") else name) for prefix in _WEIGHT_PREFIXES
+    ]
+    return next((candidate for candidate in candidates if candidate in files), None)
+
+
+def _untied(files: Mapping[str, SafetensorsFile], config: ModelConfig, folder: Path) -> ModelConfig:
+    """config, with an output head of its own if the files hold one that differs from the embedding it should be tied to.
+
+    Fine-tuning often trains the head alone and leaves the flag as it was; transformers takes the head then.
+    """
+    head, embedding = (_stored_name(name, files) for name in ("lm_head.weight", "model.embed_tokens.weight"))
+    if not config.tie_embeddings or head is None or embedding is None:
+        return config
+    own, tied = (files[stored].tensor(stored, stored) for stored in (head, embedding))
+    if own.shape == tied.shape and own.format == tied.format and have_equal_bytes(own, tied):
+        return config
+    log.warning(
+        "%s: tie_word_embeddings is true, but %s differs from %s; the model's own head is used. "
+        "Set tie_word_embeddings to false to silence this",
+        folder / "config.json",
+        head,
+        embedding,
+    )
+    return replace(config, tie_embeddings=False)
+
+
+def _bind_folder(files: dict[str, SafetensorsFile], declared: Sequence[Parameter], folder: Path) -> dict[str, StoredTensor]:
+    """Pick the declared parameters; everything else in the files is left alone."""
     used: set[str] = set()
-    for name in parameter_shapes(config):
-        candidates = [
-            prefix + (name.removeprefix("model.") if prefix.startswith("model.") else name) for prefix in _WEIGHT_PREFIXES
-        ]
-        stored_name = next((candidate for candidate in candidates if candidate in files), None)
-        if stored_name is not None:
-            tensors[name] = files[stored_name].tensor(stored_name, name)
-            used.add(stored_name)
+
+    def find(name: str, parameter: str) -> StoredTensor | None:
+        stored_name = _stored_name(name, files)
+        if stored_name is None:
+            return None
+        used.add(stored_name)
+        return files[stored_name].tensor(stored_name, parameter)
+
+    tensors = bind(declared, lambda parameter: parameter.folder, find, str(folder))
     if len(used) < len(files):
-        log.debug("%s: %d tensors are not used by %s", folder, len(files) - len(used), config.architecture)
+        log.debug("%s: %d tensors are not used by the model", folder, len(files) - len(used))
     return tensors
 
 
-def _parts(files: Iterable[GgufFile] | Iterable[SafetensorsFile]) -> list[tuple[MappedFile, int]]:
-    return [(file.mapped, file.header_bytes) for file in files]
-
-
-def _weights_version(parts: list[tuple[MappedFile, int]], config: ModelConfig) -> bytes:
+def _weights_version(files: Sequence[GgufFile] | Sequence[SafetensorsFile], config: ModelConfig) -> bytes:
     """Identity of the weights, 32 bytes: cheap, yet another one whenever a file was written again."""
     digest = hashlib.sha256(repr(config).encode())
-    for mapped, header_bytes in parts:
-        digest.update(f"\0{mapped.path.name}\0{mapped.size_bytes}\0{mapped.mtime_ns}\0".encode())
-        digest.update(mapped.buffer[:header_bytes])
+    for file in files:
+        identity = file.mapped.identity
+        digest.update(f"\0{file.path.name}\0{identity.size_bytes}\0{identity.mtime_ns}\0".encode())
+        digest.update(identity.digest)
+        digest.update(file.header_sha256)
     return digest.digest()
 
 

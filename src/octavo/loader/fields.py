@@ -9,23 +9,29 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from octavo.errors import LoadError
+from octavo.log import get_logger
 
-MAX_JSON_BYTES = 256 << 20
-"""Largest JSON file that is read; a tokenizer.json or an index of a huge model stays below 100 MB."""
+MAX_JSON_BYTES = 64 << 20
+"""Largest JSON file that is read; an index of a huge model, and the largest tokenizer.json known, have half of it."""
+NO_TOKEN_IDS = (-1, 0xFFFFFFFF)
+
+_logger = get_logger(__name__)
 
 
 class Fields:
     """A mapping with typed getters; `prefix` is put before every key (GGUF: "llama.").
 
     A key that is absent or null gives `default`; without a default it is an error. Every error names file, key and value.
+    quiet: log no warnings, because they were logged when the same file was read before.
     """
 
-    __slots__ = ("prefix", "source", "values")
+    __slots__ = ("prefix", "quiet", "source", "values")
 
-    def __init__(self, values: Mapping[str, object], source: str, prefix: str = "") -> None:
+    def __init__(self, values: Mapping[str, object], source: str, prefix: str = "", *, quiet: bool = False) -> None:
         self.values = values
         self.source = source
         self.prefix = prefix
+        self.quiet = quiet
 
     def has(self, key: str) -> bool:
         return self.values.get(self.prefix + key) is not None
@@ -46,9 +52,9 @@ class Fields:
         value = self.value(key)
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         if isinstance(value, bool) or not whole or not isinstance(value, int | float):
-            raise self.error(key, f"is {_shown(value)}, expected an integer")
+            raise self.error(key, f"is {shown(value)}, expected an integer")
         if not low <= value <= high:
-            raise self.error(key, f"is {value}, expected {low} to {high}")
+            raise self.error(key, f"is {shown(value)}, expected {low} to {high}")
         return int(value)
 
     def number(
@@ -58,9 +64,9 @@ class Fields:
             return default
         value = self.value(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.error(key, f"is {_shown(value)}, expected a number")
+            raise self.error(key, f"is {shown(value)}, expected a number")
         if not low <= value <= high or (low_open and value == low):
-            raise self.error(key, f"is {value}, expected {'more than ' if low_open else ''}{low} to {high}")
+            raise self.error(key, f"is {shown(value)}, expected {'more than ' if low_open else ''}{low} to {high}")
         return float(value)
 
     def flag(self, key: str, default: bool) -> bool:
@@ -68,7 +74,7 @@ class Fields:
             return default
         value = self.value(key)
         if not isinstance(value, bool):
-            raise self.error(key, f"is {_shown(value)}, expected true or false")
+            raise self.error(key, f"is {shown(value)}, expected true or false")
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
@@ -76,7 +82,7 @@ class Fields:
             return default
         value = self.value(key)
         if not isinstance(value, str):
-            raise self.error(key, f"is {_shown(value)}, expected a string")
+            raise self.error(key, f"is {shown(value)}, expected a string")
         return value
 
     def optional_number(self, key: str, *, low: float = 0.0, high: float = 1e12, low_open: bool = False) -> float | None:
@@ -89,10 +95,10 @@ class Fields:
         """A list of exactly `length` finite positive numbers."""
         value = self.value(key)
         if not isinstance(value, list) or len(value) != length:
-            raise self.error(key, f"is {_shown(value)}, expected a list of {length} numbers")
+            raise self.error(key, f"is {shown(value)}, expected a list of {length} numbers")
         for item in value:
             if isinstance(item, bool) or not isinstance(item, int | float) or not 0 < item < math.inf:
-                raise self.error(key, f"holds {_shown(item)}, expected finite numbers above 0")
+                raise self.error(key, f"holds {shown(item)}, expected finite numbers above 0")
         return tuple(float(item) for item in value)
 
     def section(self, key: str) -> Fields | None:
@@ -101,21 +107,40 @@ class Fields:
             return None
         value = self.value(key)
         if not isinstance(value, dict):
-            raise self.error(key, f"is {_shown(value)}, expected an object")
-        return Fields(value, f"{self.source}: {self.prefix}{key}")
+            raise self.error(key, f"is {shown(value)}, expected an object")
+        return Fields(value, f"{self.source}: {self.prefix}{key}", quiet=self.quiet)
 
     def token_ids(self, key: str, vocab_size: int) -> tuple[int, ...]:
-        """One token id or a list of them; absent gives none. Raises: LoadError for an id outside the vocabulary."""
+        """One token id or a list of them; absent gives none. What is no id of the vocabulary is left out, with a warning unless
+        it is a way to write "none" (-1, also as 32 unsigned bits): no token can be it."""
         if not self.has(key):
             return ()
         value = self.value(key)
-        ids = value if isinstance(value, list) else [value]
-        if len(ids) > 64:
-            raise self.error(key, f"lists {len(ids)} token ids, expected at most 64")
-        for token_id in ids:
-            if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
-                raise self.error(key, f"holds {_shown(token_id)}, expected token ids from 0 to {vocab_size - 1}")
-        return tuple(ids)
+        given = value if isinstance(value, list) else [value]
+        ids = [i for i in given if isinstance(i, int) and not isinstance(i, bool) and 0 <= i < vocab_size]
+        wrong = [i for i in given if i not in ids and i not in NO_TOKEN_IDS] if len(ids) < len(given) else []
+        if wrong:
+            self.warn(key, f"holds {shown(wrong[0])}, which is no token id from 0 to {vocab_size - 1}; it is ignored")
+        return tuple(dict.fromkeys(ids))
+
+    def advice(self, key: str, low: float, high: float, *, whole: bool = False) -> float | int | None:
+        """A number that is only a recommendation: None when absent, and None with a warning when it is not from low to high."""
+        if not self.has(key):
+            return None
+        value = self.value(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            if not whole:
+                return float(value)
+            if value == int(value):
+                return int(value)
+        expected = "a whole number" if whole else "a number"
+        self.warn(key, f"is {shown(value)}, expected {expected} from {low:g} to {high:g}; it is ignored")
+        return None
+
+    def warn(self, key: str, message: str) -> None:
+        """Log one line about a value with which loading goes on, unless quiet."""
+        if not self.quiet:
+            _logger.warning("%s: %s%s %s", self.source, self.prefix, key, message)
 
 
 def read_json_object(path: Path) -> dict[str, object]:
@@ -142,7 +167,7 @@ def parse_json_object(text: str, source: str) -> dict[str, object]:
     except ValueError as error:
         raise LoadError(f"{source}: not valid JSON ({error})") from None
     if not isinstance(value, dict):
-        raise LoadError(f"{source}: expected a JSON object at the top, found {_shown(value)}")
+        raise LoadError(f"{source}: expected a JSON object at the top, found {shown(value)}")
     return value
 
 
@@ -151,11 +176,11 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(values) != len(pairs):
         counts = Counter(key for key, _ in pairs)
         repeated = counts.most_common(1)[0][0]
-        raise ValueError(f"key {repeated!r} appears twice")
+        raise ValueError(f"key {shown(repeated)} appears twice")
     return values
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value for an error message, never longer than a few words."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""GgufFile: metadata and tensors of one GGUF file (versions 2 and 3, little-endian), read through a memory map.
+"""GgufFile: metadata and tensors of one GGUF file (versions 2 and 3, little-endian); tensors through a memory map.
 
 Layout: magic "GGUF" | version u32 | tensor count u64 | key count u64 | keys and values | tensor infos | padding to the
 alignment | tensor data. Strings are a u64 length and UTF-8 bytes. Every count and length is checked against the bytes that are
@@ -8,6 +8,7 @@ Source: docs/gguf.md of the ggml repository.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from dataclasses import dataclass
@@ -17,16 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
+from octavo.loader.fields import shown
 from octavo.loader.formats import KNOWN_FORMATS, bytes_per_row
-from octavo.loader.mapped_file import MappedFile, map_file
+from octavo.loader.mapped_file import MappedFile, OpenFile, map_file, open_file
 
 MetadataValue = int | float | bool | str | list[int] | list[float] | list[bool] | list[str]
 
 MAX_KEY_BYTES = 65535
 MAX_STRING_BYTES = 16 << 20
-MAX_ARRAY_LENGTH = 1 << 23
+MAX_ENTRIES = 1 << 23
+"""Entries of all arrays together; each becomes a Python object of some 50 bytes."""
+MAX_HEADER_BYTES = 256 << 20
 MAX_DIMENSIONS = 4
 MAX_ALIGNMENT = 1 << 20
+FIRST_READ_BYTES = 16 << 20
+"""Nearly every header is shorter; a longer one is read again, twice as far."""
 LARGE_ARRAY_LENGTH = 1024
 """Arrays longer than this hold a vocabulary; they are left out when only weights are wanted."""
 
@@ -59,7 +65,8 @@ class GgufFile:
     metadata       key -> value; arrays are lists. With skip_large_arrays, arrays of more than LARGE_ARRAY_LENGTH entries (the
                    vocabulary) are walked over but left out.
     tensors        name -> GgufTensor, in file order
-    header_bytes   everything before the tensor data, for checksums
+    header_bytes   length of everything before the tensor data
+    header_sha256  its checksum
 
     Raises: LoadError naming the file and the key or tensor, for anything that is not a whole, valid file.
     """
@@ -70,26 +77,42 @@ class GgufFile:
     tensors: dict[str, GgufTensor]
     mapped: MappedFile
     header_bytes: int
+    header_sha256: bytes
 
     def __init__(self, path: Path, *, skip_large_arrays: bool = False) -> None:
         self.path = path
-        self.mapped = map_file(path)
-        cursor = _Cursor(self.mapped)
-        self.version, num_tensors, num_keys = _read_preamble(cursor)
-        self.metadata = {}
-        for _ in range(num_keys):
-            _read_key_value(cursor, self.metadata, skip_large_arrays)
+        with open_file(path) as file:
+            infos = self._read_header(file, skip_large_arrays)
+            self.mapped = map_file(file)
         alignment = self._alignment()
-        infos = _read_tensor_infos(cursor, num_tensors)
-        self.header_bytes = cursor.position
-        data_start = -(-cursor.position // alignment) * alignment
+        data_start = -(-self.header_bytes // alignment) * alignment
         self.tensors = {info.name: self._tensor(info, data_start, alignment) for info in infos}
+
+    def _read_header(self, file: OpenFile, skip_large_arrays: bool) -> list[_TensorInfo]:
+        length = min(file.size_bytes, FIRST_READ_BYTES)
+        while True:
+            head = file.read(0, length)
+            cursor = _Cursor(file, head)
+            self.metadata = {}
+            try:
+                self.version, num_tensors, num_keys = _read_preamble(cursor)
+                for _ in range(num_keys):
+                    _read_key_value(cursor, self.metadata, skip_large_arrays)
+                infos = _read_tensor_infos(cursor, num_tensors)
+            except _HeadTooShort:
+                if length >= MAX_HEADER_BYTES:
+                    raise LoadError(f"{self.path}: the header is longer than the limit of {MAX_HEADER_BYTES} bytes") from None
+                length = min(file.size_bytes, 2 * length)
+                continue
+            self.header_bytes = cursor.position
+            self.header_sha256 = hashlib.sha256(memoryview(head)[: cursor.position]).digest()
+            return infos
 
     def _alignment(self) -> int:
         alignment = self.metadata.get("general.alignment", 32)
         if isinstance(alignment, int) and 8 <= alignment <= MAX_ALIGNMENT and alignment & (alignment - 1) == 0:
             return alignment
-        raise LoadError(f"{self.path}: general.alignment is {alignment!r}, expected a power of two from 8 to {MAX_ALIGNMENT}")
+        raise LoadError(f"{self.path}: general.alignment is {shown(alignment)}, expected a power of two, 8 to {MAX_ALIGNMENT}")
 
     def _tensor(self, info: _TensorInfo, data_start: int, alignment: int) -> GgufTensor:
         """Cut one tensor's bytes out of the map after checking that they lie inside it."""
@@ -127,24 +150,40 @@ class _TensorInfo:
     offset: int
 
 
+class _HeadTooShort(Exception):
+    """The header goes on behind the bytes that were read."""
+
+
 class _Cursor:
-    """A reading position in the map; every read checks the end of the file first."""
+    """A reading position in the head of a file; every read checks its end first, and the end of the file."""
 
-    __slots__ = ("_buffer", "_end", "_path", "position")
+    __slots__ = ("_buffer", "_end", "_path", "_size_bytes", "num_entries", "position")
 
-    def __init__(self, mapped: MappedFile) -> None:
-        self._buffer = mapped.buffer
-        self._end = mapped.size_bytes
-        self._path = mapped.path
+    def __init__(self, file: OpenFile, head: bytes) -> None:
+        self._buffer = head
+        self._end = len(head)
+        self._size_bytes = file.size_bytes
+        self._path = file.path
         self.position = 0
+        self.num_entries = 0
 
     def error(self, message: str) -> LoadError:
         return LoadError(f"{self._path}: {message}")
 
     def need(self, size: int, what: str) -> None:
-        """Raise unless `size` more bytes exist."""
+        """Raise unless `size` more bytes exist, and were read."""
+        if size > self._size_bytes - self.position:
+            raise self.error(
+                f"truncated or damaged in {what} (needs {size} bytes at {self.position}, file has {self._size_bytes})"
+            )
         if size > self._end - self.position:
-            raise self.error(f"truncated or damaged in {what} (needs {size} bytes at {self.position}, file has {self._end})")
+            raise _HeadTooShort
+
+    def damaged(self, what: str, end: int) -> Exception:
+        """What to raise for an entry that would end at `end`, which is not among the bytes that were read."""
+        if self._end < end <= self._size_bytes:
+            return _HeadTooShort()
+        return self.error(f"truncated or damaged in {what}")
 
     def scalar(self, code: str, what: str) -> int | float | bool:
         layout = struct.Struct("<" + code)
@@ -156,17 +195,26 @@ class _Cursor:
     def integer(self, code: str, what: str) -> int:
         return int(self.scalar(code, what))
 
-    def text(self, what: str, limit: int) -> str:
+    def name(self, what: str) -> str:
+        """A key or the name of a tensor."""
+        raw = self._text_bytes(what, MAX_KEY_BYTES)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            raise self.error(f"{what} is not valid UTF-8") from None
+
+    def text(self, what: str) -> str:
+        """A value. Bytes that are not UTF-8 become U+FFFD: most texts are never used, and llama.cpp takes any bytes."""
+        return self._text_bytes(what, MAX_STRING_BYTES).decode(errors="replace")
+
+    def _text_bytes(self, what: str, limit: int) -> bytes:
         length = self.integer("Q", what)
         if length > limit:
             raise self.error(f"{what} claims {length} bytes of text, more than the limit of {limit}")
         self.need(length, what)
         raw = self._buffer[self.position : self.position + length]
         self.position += length
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            raise self.error(f"{what} is not valid UTF-8") from None
+        return raw
 
     def numbers(self, code: str, count: int, what: str) -> list[int] | list[float] | list[bool]:
         """An array of fixed-size numbers."""
@@ -189,12 +237,10 @@ class _Cursor:
                 first = position + 8
                 position = first + unpack_from(buffer, position)[0]
                 if position > end:
-                    raise self.error(f"truncated or damaged in {what}, entry {len(values)}")
-                append(buffer[first:position].decode())
+                    raise self.damaged(f"{what}, entry {len(values)}", position)
+                append(buffer[first:position].decode(errors="replace"))
         except struct.error:
-            raise self.error(f"truncated or damaged in {what}, entry {len(values)}") from None
-        except UnicodeDecodeError:
-            raise self.error(f"{what}, entry {len(values)}, is not valid UTF-8") from None
+            raise self.damaged(f"{what}, entry {len(values)}", position + 8) from None
         self.position = position
         return values
 
@@ -205,10 +251,11 @@ class _Cursor:
         buffer, position, end = self._buffer, self.position, self._end
         for index in range(count):
             if position + 8 > end:
-                raise self.error(f"truncated or damaged in {what}, entry {index}")
+                raise self.damaged(f"{what}, entry {index}", position + 8)
             position += 8 + unpack_from(buffer, position)[0]
-        self.position = min(position, end)
-        self.need(position - self.position, what)
+        if position > end:
+            raise self.damaged(f"{what}, entry {count - 1}", position)
+        self.position = position
 
 
 def _read_preamble(cursor: _Cursor) -> tuple[int, int, int]:
@@ -230,13 +277,13 @@ def _read_preamble(cursor: _Cursor) -> tuple[int, int, int]:
 
 def _read_key_value(cursor: _Cursor, metadata: dict[str, MetadataValue], skip_large_arrays: bool) -> None:
     """Read one key and its value into metadata."""
-    key = cursor.text(f"key number {len(metadata)}", MAX_KEY_BYTES)
-    what = f"key {key!r}"
+    key = cursor.name(f"key number {len(metadata)}")
+    what = f"key {shown(key)}"
     if key in metadata:
         raise cursor.error(f"{what} appears twice")
     type_id = cursor.integer("I", what)
     if type_id == _STRING:
-        metadata[key] = cursor.text(what, MAX_STRING_BYTES)
+        metadata[key] = cursor.text(what)
         return
     if type_id != _ARRAY:
         if type_id not in _SCALARS:
@@ -247,8 +294,9 @@ def _read_key_value(cursor: _Cursor, metadata: dict[str, MetadataValue], skip_la
     count = cursor.integer("Q", what)
     if item_type != _STRING and item_type not in _SCALARS:
         raise cursor.error(f"{what} is an array of the unsupported type {item_type}")
-    if count > MAX_ARRAY_LENGTH:
-        raise cursor.error(f"{what} claims {count} entries, more than the limit of {MAX_ARRAY_LENGTH}")
+    cursor.num_entries += count
+    if cursor.num_entries > MAX_ENTRIES:
+        raise cursor.error(f"{what} claims {count} entries; all arrays together may have {MAX_ENTRIES}")
     skip = skip_large_arrays and count > LARGE_ARRAY_LENGTH
     if item_type == _STRING:
         if skip:
@@ -265,8 +313,8 @@ def _read_tensor_infos(cursor: _Cursor, num_tensors: int) -> list[_TensorInfo]:
     """Names, shapes, types and offsets; data is not touched."""
     infos: dict[str, _TensorInfo] = {}
     for index in range(num_tensors):
-        name = cursor.text(f"tensor number {index}", MAX_KEY_BYTES)
-        what = f"tensor {name!r}"
+        name = cursor.name(f"tensor number {index}")
+        what = f"tensor {shown(name)}"
         if name in infos:
             raise cursor.error(f"{what} appears twice")
         num_dimensions = cursor.integer("I", what)

@@ -6,7 +6,7 @@ import math
 
 from octavo.config.model import LayerKind, ModelConfig, RopeConfig
 from octavo.errors import LoadError
-from octavo.loader.fields import Fields
+from octavo.loader.fields import Fields, shown
 from octavo.loader.formats import dequantise
 from octavo.loader.gguf import GgufFile, GgufTensor
 from octavo.loader.hf_config import (
@@ -15,9 +15,13 @@ from octavo.loader.hf_config import (
     MAX_LAYERS,
     MAX_POSITION,
     MAX_WIDTH,
+    MAX_WINDOW,
     Sizes,
+    fit_window,
     gemma_embedding_scale,
 )
+from octavo.loader.rope_config import extended_context
+from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -32,38 +36,46 @@ END_OF_TURN_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>",
 
 _SAMPLING_KEYS = {
     "general.sampling.temp": ("temperature", 0.0, 100.0),
-    "general.sampling.top_p": ("top_p", 0.0, 1.0),
+    "general.sampling.top_p": ("top_p", 1e-6, 1.0),
     "general.sampling.min_p": ("min_p", 0.0, 1.0),
     "general.sampling.penalty_repeat": ("repetition_penalty", 0.01, 100.0),
 }
+_LAYER_KEYS = (
+    *("feed_forward_length", "attention.head_count", "attention.head_count_kv"),
+    *("attention.key_length", "attention.value_length"),
+)
+"""Keys that may hold a list with one number per layer."""
 _CONTROL_TOKEN = 3
 _GEMMA3_27B_LAYERS = 62
 _FLOAT_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
-def read_gguf_config(files: list[GgufFile]) -> tuple[ModelConfig, dict[str, float | int]]:
-    """The model's configuration and sampling defaults from the first file's metadata and the tensors of all shards.
+def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[ModelConfig, SamplingAdvice]:
+    """The model's configuration and sampling settings from the first file's metadata and the tensors of all shards.
 
+    quiet: log no warnings.
     Raises: LoadError naming file and key; for an unknown architecture it lists the known ones.
     """
     source = str(files[0].path)
-    general = Fields(files[0].metadata, source)
+    general = Fields(files[0].metadata, source, quiet=quiet)
     name = general.text("general.architecture")
     if name not in ARCHITECTURES:
-        raise general.error("general.architecture", f"is {name!r}; known: {', '.join(ARCHITECTURES)}")
-    fields = Fields(files[0].metadata, source, prefix=f"{name}.")
+        raise general.error("general.architecture", f"is {shown(name)}; known: {', '.join(ARCHITECTURES)}")
+    fields = Fields(files[0].metadata, source, prefix=f"{name}.", quiet=quiet)
     tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
     if fields.integer("expert_count", 0, low=0):
         raise fields.error("expert_count", f"is {fields.value('expert_count')}; mixtures of experts are not supported")
-    return _model_config(name, general, fields, tensors), _generation_defaults(general)
+    return _model_config(name, general, fields, tensors), _sampling_advice(name, general)
 
 
 def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
     sizes = _sizes(fields, tensors)
     head_dim, num_layers, gemma = sizes["head_dim"], sizes["num_layers"], name == "gemma3"
-    window = fields.optional_integer("attention.sliding_window", low=0) or None
+    window = fields.optional_integer("attention.sliding_window", low=0, high=MAX_WINDOW) or None
     kinds = _layer_kinds(name, fields, window, num_layers)
     rope = _rope(fields, tensors, head_dim, sizes["max_position"], 1_000_000.0 if gemma else 10_000.0)
+    if rope.kind == "yarn":
+        sizes["max_position"] = min(extended_context(rope, sizes["max_position"]), MAX_POSITION)
     if name == "llama" and rope.rotary_dim != head_dim:
         raise fields.error("rope.dimension_count", f"is {rope.rotary_dim}, but octavo rotates whole heads of {head_dim} only")
     architecture = "MistralForCausalLM" if name == "llama" and window else ARCHITECTURES[name]
@@ -81,7 +93,7 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
         attention_out_bias="blk.0.attn_output.bias" in tensors,
         mlp_bias="blk.0.ffn_up.bias" in tensors,
         layer_kinds=kinds,
-        sliding_window=window if "sliding" in kinds else None,
+        sliding_window=fit_window(window) if "sliding" in kinds else None,
         query_scale=query_dim**-0.5,
         attn_softcap=fields.optional_number("attn_logit_softcapping", low_open=True),
         final_softcap=fields.optional_number("final_logit_softcapping", low_open=True),
@@ -98,6 +110,8 @@ def _sizes(fields: Fields, tensors: dict[str, GgufTensor]) -> Sizes:
         raise LoadError(f"{fields.source}: tensor token_embd.weight is missing")
     if len(embedding.shape) != 2:
         raise LoadError(f"{fields.source}: tensor token_embd.weight has shape {embedding.shape}, expected two dimensions")
+    num_layers = fields.integer("block_count", high=MAX_LAYERS)
+    fields = _of_all_layers(fields, num_layers)
     hidden_size = fields.integer("embedding_length", high=MAX_WIDTH)
     num_heads = fields.integer("attention.head_count", high=MAX_HEADS)
     num_kv_heads = fields.integer("attention.head_count_kv", num_heads, high=MAX_HEADS)
@@ -113,7 +127,7 @@ def _sizes(fields: Fields, tensors: dict[str, GgufTensor]) -> Sizes:
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden_size,
         "intermediate_size": fields.integer("feed_forward_length", high=MAX_WIDTH),
-        "num_layers": fields.integer("block_count", high=MAX_LAYERS),
+        "num_layers": num_layers,
         "num_heads": num_heads,
         "num_kv_heads": num_kv_heads,
         "head_dim": head_dim,
@@ -121,11 +135,34 @@ def _sizes(fields: Fields, tensors: dict[str, GgufTensor]) -> Sizes:
     }
 
 
+def _of_all_layers(fields: Fields, num_layers: int) -> Fields:
+    """fields, in which a list of num_layers equal numbers is that number: the two mean the same to llama.cpp."""
+    values = dict(fields.values)
+    for key in _LAYER_KEYS:
+        value = fields.values.get(fields.prefix + key)
+        if not isinstance(value, list):
+            continue
+        if len(value) != num_layers:
+            raise fields.error(key, f"lists {len(value)} numbers, expected one for each of {num_layers} layers")
+        if any(item != value[0] for item in value):
+            other = next(layer for layer, item in enumerate(value) if item != value[0])
+            raise fields.error(
+                key, f"is {shown(value[0])} for layer 0 and {shown(value[other])} for layer {other}; layers must be alike"
+            )
+        values[fields.prefix + key] = value[0]
+    return Fields(values, fields.source, fields.prefix, quiet=fields.quiet)
+
+
 def _layer_kinds(name: str, fields: Fields, window: int | None, num_layers: int) -> tuple[LayerKind, ...]:
     """Gemma 3: every sixth layer is full, unless the file names another pattern. Llama with a window is Mistral: all slide."""
     if name == "gemma3":
         if window is None:
             raise fields.error("attention.sliding_window", "is missing or 0")
+        listed = fields.values.get(fields.prefix + "attention.sliding_window_pattern")
+        if isinstance(listed, list):  # one flag per layer: true slides
+            if len(listed) != num_layers:
+                raise fields.error("attention.sliding_window_pattern", f"lists {len(listed)} flags for {num_layers} layers")
+            return tuple("sliding" if flag else "full" for flag in listed)
         pattern = fields.integer("attention.sliding_window_pattern", 6)
         return tuple("full" if (layer + 1) % pattern == 0 else "sliding" for layer in range(num_layers))
     return ("sliding" if name == "llama" and window else "full",) * num_layers
@@ -176,7 +213,7 @@ def _rope(fields: Fields, tensors: dict[str, GgufTensor], head_dim: int, max_pos
             short_factors=short,
             long_factors=long,
         )
-    raise fields.error("rope.scaling.type", f"is {kind!r}; known: none, linear, yarn, longrope")
+    raise fields.error("rope.scaling.type", f"is {shown(kind)}; known: none, linear, yarn, longrope")
 
 
 def _local_rope(fields: Fields, head_dim: int) -> RopeConfig:
@@ -219,14 +256,14 @@ def _eos_token_ids(general: Fields, vocab_size: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def _generation_defaults(general: Fields) -> dict[str, float | int]:
-    """Sampling settings recommended by the checkpoint's author, under the names of SamplingParams."""
-    defaults: dict[str, float | int] = {}
-    for key, (name, low, high) in _SAMPLING_KEYS.items():
-        value = general.optional_number(key, low=low, high=high)
-        if value is not None:
-            defaults[name] = value
-    top_k = general.optional_integer("general.sampling.top_k", low=-1)
-    if top_k is not None:
-        defaults["top_k"] = top_k
-    return defaults
+def _sampling_advice(architecture: str, general: Fields) -> SamplingAdvice:
+    """The file's own settings; those of the model's family where it has none."""
+    advice: dict[str, float | int | None] = {
+        name: general.advice(key, low, high) for key, (name, low, high) in _SAMPLING_KEYS.items()
+    }
+    advice["top_k"] = general.advice("general.sampling.top_k", -1, (1 << 31) - 1, whole=True)
+    defaults = {name: value for name, value in advice.items() if value is not None}
+    if defaults:
+        return SamplingAdvice(defaults, "the file recommends")
+    names = [general.values.get(f"general.{key}") for key in ("basename", "name", "finetune")]
+    return advice_for_family(architecture, *(name for name in names if isinstance(name, str)))

@@ -13,19 +13,25 @@ import numpy as np
 
 from octavo.config.model import LayerKind, ModelConfig
 from octavo.errors import LoadError
-from octavo.loader.fields import Fields, read_json_object
-from octavo.loader.rope_config import gemma3_ropes_from_fields, rope_from_fields
+from octavo.loader.fields import Fields, read_json_object, shown
+from octavo.loader.rope_config import extended_context, gemma3_ropes_from_fields, rope_from_fields
+from octavo.loader.sampling_advice import SamplingAdvice
+from octavo.log import get_logger
 
 MAX_VOCAB, MAX_WIDTH, MAX_LAYERS, MAX_HEADS, MAX_HEAD_DIM, MAX_POSITION = 1 << 24, 1 << 20, 1024, 4096, 4096, 1 << 30
+MAX_WINDOW = 1 << 62
+"""Files write "no window" as the largest number that they can."""
+_logger = get_logger(__name__)
 _LAYER_KINDS: dict[str, LayerKind] = {"full_attention": "full", "sliding_attention": "sliding"}
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 _DTYPES = ("float32", "bfloat16", "float16")
 _NUMBER_DEFAULTS = {
     "temperature": (0.0, 100.0),
-    "top_p": (0.0, 1.0),
+    "top_p": (1e-6, 1.0),
     "min_p": (0.0, 1.0),
     "repetition_penalty": (0.01, 100.0),
 }
+_MAX_WHOLE = (1 << 31) - 1
 
 
 class Sizes(TypedDict):
@@ -41,27 +47,40 @@ class Sizes(TypedDict):
     max_position: int
 
 
-def read_hf_config(folder: Path) -> tuple[ModelConfig, dict[str, float | int]]:
-    """The model's configuration and its sampling defaults. Raises: LoadError naming file and key; weights are not touched."""
+def read_hf_config(folder: Path, *, quiet: bool = False) -> tuple[ModelConfig, SamplingAdvice]:
+    """The model's configuration and the advice on sampling. Raises: LoadError naming file and key; weights are not touched.
+
+    quiet: log no warnings.
+    """
     path = folder / "config.json"
     if not path.is_file():
         raise LoadError(f"{folder}: no config.json; expected a Hugging Face model folder or a .gguf file")
-    fields = Fields(read_json_object(path), str(path))
-    generation_path = folder / "generation_config.json"
-    generation = Fields(read_json_object(generation_path) if generation_path.is_file() else {}, str(generation_path))
+    fields = Fields(read_json_object(path), str(path), quiet=quiet)
+    generation = _generation_fields(folder / "generation_config.json", quiet)
     config = model_config(fields, generation)
-    return config, generation_defaults(generation)
+    values = generation_defaults(generation)
+    return config, SamplingAdvice(values, "generation_config.json recommends") if values else SamplingAdvice()
+
+
+def _generation_fields(path: Path, quiet: bool) -> Fields:
+    """generation_config.json; one that is missing or damaged recommends nothing."""
+    try:
+        return Fields(read_json_object(path) if path.is_file() else {}, str(path), quiet=quiet)
+    except LoadError as error:
+        if not quiet:
+            _logger.warning("%s; the file is ignored", error.message)
+        return Fields({}, str(path), quiet=quiet)
 
 
 def model_config(fields: Fields, generation: Fields) -> ModelConfig:
     """Choose the architecture's reader by the first known name in `architectures`."""
     names = fields.value("architectures")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise fields.error("architectures", f"is {names!r}, expected a list of class names")
+        raise fields.error("architectures", f"is {shown(names)}, expected a list of class names")
     if fields.has("quantization_config"):
         section = fields.section("quantization_config")
         method = section.text("quant_method", "unknown") if section else "unknown"
-        raise fields.error("quantization_config", f"names the unsupported method {method!r}; load a GGUF file instead")
+        raise fields.error("quantization_config", f"names the unsupported method {shown(method)}; load a GGUF file instead")
     name = next((name for name in names if name in _READERS), None)
     if name is None:
         raise fields.error("architectures", f"names the unknown {', '.join(names)[:100]}; known: {', '.join(_READERS)}")
@@ -69,19 +88,16 @@ def model_config(fields: Fields, generation: Fields) -> ModelConfig:
 
 
 def generation_defaults(generation: Fields) -> dict[str, float | int]:
-    """Sampling settings the checkpoint recommends: temperature, top_k, top_p, min_p, repetition_penalty, max_tokens."""
-    defaults: dict[str, float | int] = {}
-    for key, (low, high) in _NUMBER_DEFAULTS.items():
-        value = generation.optional_number(key, low=low, high=high)
-        if value is not None:
-            defaults[key] = value
-    top_k = generation.optional_integer("top_k", low=-1)
-    if top_k is not None:
-        defaults["top_k"] = top_k
-    max_tokens = generation.optional_integer("max_new_tokens", low=1)
-    if max_tokens is not None:
-        defaults["max_tokens"] = max_tokens
-    return defaults
+    """Sampling settings the checkpoint recommends: temperature, top_k, top_p, min_p, repetition_penalty, max_tokens.
+
+    One that is out of range is left out with a warning.
+    """
+    advice: dict[str, float | int | None] = {
+        key: generation.advice(key, low, high) for key, (low, high) in _NUMBER_DEFAULTS.items()
+    }
+    advice["top_k"] = generation.advice("top_k", -1, _MAX_WHOLE, whole=True)
+    advice["max_tokens"] = generation.advice("max_new_tokens", 1, _MAX_WHOLE, whole=True)
+    return {name: value for name, value in advice.items() if value is not None}
 
 
 def _llama(fields: Fields, generation: Fields) -> ModelConfig:
@@ -117,7 +133,7 @@ def _qwen(
         generation,
         architecture,
         window=window,
-        first_sliding=fields.integer("max_window_layers", 28, low=0),
+        first_sliding=0 if window is None else fields.integer("max_window_layers", 28, low=0),
         attention_bias=attention_bias,
         biased_keys=biased_keys,
         default_head_dim=default_head_dim,
@@ -142,19 +158,21 @@ def _dense(
     sizes = _sizes(fields, default_head_dim, default_kv_heads)
     bias = attention_bias or (biased_keys and fields.flag("attention_bias", False))
     kinds = _layer_kinds(fields, sizes["num_layers"], window, lambda layer: layer >= first_sliding)
-    vocab_size, head_dim, max_position = sizes["vocab_size"], sizes["head_dim"], sizes["max_position"]
+    vocab_size, head_dim = sizes["vocab_size"], sizes["head_dim"]
+    rope = rope_from_fields(fields, head_dim, sizes["max_position"])
+    sizes["max_position"] = min(extended_context(rope, sizes["max_position"]), MAX_POSITION)
     return ModelConfig(
         architecture=architecture,
         **sizes,
         norm_eps=fields.number("rms_norm_eps", 1e-6, high=1.0),
-        rope=rope_from_fields(fields, head_dim, max_position),
+        rope=rope,
         hidden_act=_activation(fields, "hidden_act", "silu"),
         tie_embeddings=fields.flag("tie_word_embeddings", False),
         attention_bias=bias,
         attention_out_bias=biased_keys and bias,
         mlp_bias=architecture == "LlamaForCausalLM" and fields.flag("mlp_bias", False),
         layer_kinds=kinds,
-        sliding_window=window if "sliding" in kinds else None,
+        sliding_window=fit_window(window) if "sliding" in kinds else None,
         query_scale=head_dim**-0.5,
         dtype=_dtype(fields),
         bos_token_id=_bos(fields, generation, vocab_size),
@@ -167,7 +185,7 @@ def _gemma3(fields: Fields, generation: Fields) -> ModelConfig:
     vocab_size, head_dim, max_position = sizes["vocab_size"], sizes["head_dim"], sizes["max_position"]
     if fields.flag("use_bidirectional_attention", False):
         raise fields.error("use_bidirectional_attention", "is true; octavo generates text with causal attention only")
-    window = fields.integer("sliding_window", 4096)
+    window = fields.integer("sliding_window", 4096, high=MAX_WINDOW)
     pattern = fields.integer("sliding_window_pattern", 6)
     kinds = _layer_kinds(fields, sizes["num_layers"], window, lambda layer: (layer + 1) % pattern != 0)
     full_rope, local_rope = gemma3_ropes_from_fields(fields, head_dim, max_position)
@@ -183,7 +201,7 @@ def _gemma3(fields: Fields, generation: Fields) -> ModelConfig:
         attention_bias=bias,
         attention_out_bias=bias,
         layer_kinds=kinds,
-        sliding_window=window if "sliding" in kinds else None,
+        sliding_window=fit_window(window) if "sliding" in kinds else None,
         query_scale=fields.number("query_pre_attn_scalar", 256.0, low_open=True) ** -0.5,
         attn_softcap=fields.optional_number("attn_logit_softcapping", low_open=True),
         final_softcap=fields.optional_number("final_logit_softcapping", low_open=True),
@@ -201,7 +219,7 @@ def _gemma3_text_part(fields: Fields, generation: Fields) -> ModelConfig:
         raise fields.error("text_config", "is missing")
     outer = ("torch_dtype", "dtype", "bos_token_id", "eos_token_id")
     values = {**{key: fields.values[key] for key in outer if fields.has(key)}, **inner.values}
-    return _gemma3(Fields(values, inner.source), generation)
+    return _gemma3(Fields(values, inner.source, quiet=fields.quiet), generation)
 
 
 _READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
@@ -246,7 +264,12 @@ def _sizes(fields: Fields, default_head_dim: int | None, default_kv_heads: int |
 
 def _window(fields: Fields) -> int | None:
     """Absent it is 4096, as in transformers; null turns it off."""
-    return 4096 if "sliding_window" not in fields.values else fields.optional_integer("sliding_window", low=1)
+    return 4096 if "sliding_window" not in fields.values else fields.optional_integer("sliding_window", low=1, high=MAX_WINDOW)
+
+
+def fit_window(window: int | None) -> int | None:
+    """A window wider than any context sees the same as one that 31 bits can hold."""
+    return None if window is None else min(window, MAX_POSITION)
 
 
 def _layer_kinds(fields: Fields, num_layers: int, window: int | None, slides: Callable[[int], bool]) -> tuple[LayerKind, ...]:
@@ -265,15 +288,14 @@ def _layer_kinds(fields: Fields, num_layers: int, window: int | None, slides: Ca
 def _activation(fields: Fields, key: str, default: str) -> str:
     name = fields.text(key, default)
     if name not in _ACTIVATIONS:
-        raise fields.error(key, f"is {name!r}; known: {', '.join(_ACTIVATIONS)}")
+        raise fields.error(key, f"is {shown(name)}; known: {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 
 
 def _dtype(fields: Fields) -> str:
-    name = fields.text("dtype", fields.text("torch_dtype", "float32"))
-    if name not in _DTYPES:
-        raise fields.error("torch_dtype", f"is {name!r}; known: {', '.join(_DTYPES)}")
-    return name
+    """What the file says its weights are; the weights themselves decide, where there are any."""
+    names = (fields.values.get("dtype"), fields.values.get("torch_dtype"))
+    return next((name for name in names if isinstance(name, str) and name in _DTYPES), "float32")
 
 
 def _bos(fields: Fields, generation: Fields, vocab_size: int) -> int | None:

@@ -18,20 +18,26 @@ __all__ = ["DEFAULT_MODEL", "EMBEDDED_MODELS", "default_cache_dir", "resolve_mod
 LOCK_TIMEOUT_S = 3600.0
 HUB_TIMEOUT_S = 10.0
 HUB_PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "merges.txt", "vocab.txt")
+_HUB_FOLDERS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME")
 _HUB_NAME = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(:(?P<file>[\w.-]+))?")
 
 
-def default_cache_dir(environ: Mapping[str, str]) -> Path:
-    """$OCTAVO_CACHE, else ~/.cache/octavo."""
-    configured = environ.get("OCTAVO_CACHE", "")
-    return Path(configured).expanduser() if configured else Path.home() / ".cache" / "octavo"
+def default_cache_dir(environ: Mapping[str, str]) -> Path | None:
+    """$OCTAVO_CACHE, else ~/.cache/octavo; None for a user without a home: no HOME, and no entry in the list of users."""
+    try:
+        return Path(environ.get("OCTAVO_CACHE") or "~/.cache/octavo").expanduser()
+    except RuntimeError:
+        return None
 
 
-def resolve_model(name_or_path: str, *, cache_dir: Path, revision: str | None = None, report: Report | None = None) -> Path:
+def resolve_model(
+    name_or_path: str, *, cache_dir: Path | None, revision: str | None = None, report: Report | None = None
+) -> Path:
     """The local path of a model, fetched first if need be; a cached embedded model costs two `stat` calls.
 
     name_or_path  an existing file or folder, a name in EMBEDDED_MODELS ("" is the default model), or a hub name "owner/model".
                   For a hub repository of GGUF files "owner/model:PART" picks the one whose file name contains PART.
+    cache_dir     where fetched models lie; None: there is no place for them
     revision      branch, tag or commit of a hub name
     report        called with stage, bytes done and bytes in all while something is fetched
 
@@ -47,12 +53,29 @@ def resolve_model(name_or_path: str, *, cache_dir: Path, revision: str | None = 
         raise LoadError(f"{name[:200]}: {reason}") from None
     model = EMBEDDED_MODELS.get(name.lower())
     if model is not None:
+        if cache_dir is None:
+            raise _no_home(name, "OCTAVO_CACHE")
         return _pull_embedded(model, cache_dir, report or _silent)
     match = _HUB_NAME.fullmatch(name)
     if match is None or (name.endswith(".gguf") and ":" not in name):
         known = ", ".join(EMBEDDED_MODELS)
         raise LoadError(f"{name[:200]}: no such file or folder, no hub name (owner/model) and no embedded model ({known})")
     return _pull_from_hub(match["repo"], match["file"], revision)
+
+
+def _has_no_home() -> bool:
+    try:
+        Path.home()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _no_home(name: str, variable: str) -> LoadError:
+    return LoadError(
+        f"{name}: there is no folder to keep it in: HOME is not set, and user {os.getuid()} has no home folder; set HOME or "
+        f"{variable} to a folder, or pass the path of a model"
+    )
 
 
 def _silent(stage: str, done: int, total: int | None) -> None:
@@ -109,6 +132,8 @@ def _is_marked(target: Path) -> bool:
 
 def _pull_from_hub(repo: str, file_part: str | None, revision: str | None) -> Path:
     """Snapshot of a Hugging Face repository in the hub's own cache; only files octavo reads."""
+    if _has_no_home() and not any(os.environ.get(name) for name in _HUB_FOLDERS):
+        raise _no_home(repo, "HF_HOME")  # the hub client would make a folder named ~ here
     from huggingface_hub import snapshot_download
 
     patterns = list(HUB_PATTERNS) if file_part is None else [f"*{file_part}*"]

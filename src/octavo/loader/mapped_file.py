@@ -1,8 +1,15 @@
-"""MappedFile: a file's bytes through a read-only memory map, with the facts that identify it."""
+"""OpenFile: a model file whose header is read by calls; MappedFile: its data through a read-only memory map.
+
+A page of a map that lies beyond the end of a file ends the process with SIGBUS, and a file may be cut short at any time. So
+headers are read, never mapped; who packs weights from a map guards it (native/runtime/file_guard.h).
+"""
 
 from __future__ import annotations
 
 import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,37 +17,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
+from octavo.loader.identity import FileIdentity, identify_open
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file that is not empty, open for reading."""
+
+    path: Path
+    descriptor: int
+    size_bytes: int
+
+    def read(self, start: int, size: int) -> bytes:
+        """Exactly `size` bytes from `start`. Raises: LoadError if the file ends before, or cannot be read."""
+        pieces: list[bytes] = []
+        while size > 0:
+            try:
+                piece = os.pread(self.descriptor, size, start)
+            except OSError as error:
+                raise LoadError(f"{self.path}: cannot be read ({error.strerror or error})") from None
+            if not piece:
+                raise LoadError(f"{self.path}: ends at byte {start}, but had {self.size_bytes} when it was opened")
+            pieces.append(piece)
+            start, size = start + len(piece), size - len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedFile:
-    """One open file. Arrays cut from `data` keep the map alive; pages are read when touched.
+    """The bytes of one file. Arrays cut from `data` keep the map alive; pages are read when touched.
 
-    buffer     the map itself; slicing it copies bytes, struct.unpack_from reads in place
-    data       the same bytes as a read-only uint8 array [size_bytes]
-    mtime_ns   time of last change when opened, nanoseconds
+    data      a read-only uint8 array [size_bytes]
+    identity  what was opened, to be compared later
     """
 
     path: Path
-    buffer: mmap.mmap
     data: NDArray[np.uint8]
     size_bytes: int
-    mtime_ns: int
+    identity: FileIdentity
 
 
-def map_file(path: Path) -> MappedFile:
-    """Map a whole file. Raises: LoadError naming the file if it is missing, unreadable, empty or no regular file."""
+@contextmanager
+def open_file(path: Path) -> Iterator[OpenFile]:
+    """Open a file for the length of a block. Raises: LoadError if it is missing, unreadable, empty or no regular file."""
     if path.exists() and not path.is_file():  # opening a pipe would wait for ever
         raise LoadError(f"{path}: is a folder or a device, expected a file")
     try:
-        with path.open("rb") as file:
-            status = path.stat()
-            if status.st_size == 0:
-                raise LoadError(f"{path}: the file is empty")
-            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        file = path.open("rb")
     except FileNotFoundError:
         raise LoadError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         raise LoadError(f"{path}: cannot be read ({error})") from None
-    data = np.frombuffer(buffer, dtype=np.uint8)
-    return MappedFile(path, buffer, data, len(data), status.st_mtime_ns)
+    with file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes == 0:
+            raise LoadError(f"{path}: the file is empty")
+        yield OpenFile(path, file.fileno(), size_bytes)
+
+
+def map_file(file: OpenFile) -> MappedFile:
+    """Map as many bytes as the file had when it was opened. Raises: LoadError if it is shorter by now or cannot be mapped."""
+    try:
+        identity = identify_open(file.descriptor, file.path)
+        buffer = mmap.mmap(file.descriptor, file.size_bytes, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{file.path}: cannot be read ({error})") from None
+    return MappedFile(file.path, np.frombuffer(buffer, dtype=np.uint8), file.size_bytes, identity)

@@ -1,6 +1,7 @@
 """RopeConfig from the two forms of Hugging Face configs: `rope_theta` with `rope_scaling`, and `rope_parameters`.
 
-Defaults follow transformers' modeling_rope_utils (version 5).
+Defaults follow transformers' modeling_rope_utils (version 5), and so does what happens when a file has both forms: a
+`rope_scaling` that is not empty replaces `rope_parameters` as a whole, its base included. Only Gemma 3 merges the two.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from octavo.config.model import RopeConfig, RopeKind
-from octavo.loader.fields import Fields
+from octavo.loader.fields import Fields, shown
 
 MAX_FACTOR = 1e6
 _LAYER_TYPES = ("full_attention", "sliding_attention")
@@ -17,26 +18,46 @@ _OLD_NAMES = {"su": "longrope"}
 
 def rope_from_fields(config: Fields, head_dim: int, max_position: int, default_theta: float = 10000.0) -> RopeConfig:
     """The one rope of a model whose layers all share it. Raises: LoadError naming file and key."""
-    section = config.section("rope_parameters")
+    theta = config.number("rope_theta", default_theta, low_open=True)
+    section = config.section("rope_scaling")
+    replaced = config.section("rope_parameters")
+    if section is None or not section.values:
+        section = replaced
+    elif replaced is not None and replaced.values:
+        _warn_of_replaced(section, replaced, config, theta)
     if section is not None and any(section.has(layer_type) for layer_type in _LAYER_TYPES):
         section = section.section("full_attention") or section.section("sliding_attention")
-    if section is None:
-        section = config.section("rope_scaling")
-    theta = config.number("rope_theta", default_theta, low_open=True)
     return _rope(section or Fields({}, config.source), config, head_dim, max_position, theta)
 
 
+def extended_context(rope: RopeConfig, max_position: int) -> int:
+    """The context in tokens that linear scaling and YaRN give a model of max_position (YaRN: of original_max_position).
+
+    Model cards tell users to add the scaling and to leave max_position_embeddings alone; vLLM reads it so too. longrope and
+    llama3 have it multiplied in already; dynamic starts from max_position and changes short prompts when it is stretched.
+    """
+    if rope.kind == "yarn":
+        return max(max_position, int((rope.original_max_position or max_position) * rope.factor))
+    return int(max_position * max(rope.factor, 1.0)) if rope.kind == "linear" else max_position
+
+
 def gemma3_ropes_from_fields(config: Fields, head_dim: int, max_position: int) -> tuple[RopeConfig, RopeConfig]:
-    """Ropes of Gemma 3's full and sliding layers; in the old form `rope_scaling` belongs to the full layers only."""
+    """Ropes of Gemma 3's full and sliding layers; `rope_scaling` belongs to the full layers only, over what they have."""
     nested = config.section("rope_parameters") or Fields({}, config.source)
-    full = nested.section("full_attention") or config.section("rope_scaling") or Fields({}, config.source)
+    full = nested.section("full_attention") or Fields({}, config.source)
+    scaling = config.section("rope_scaling")
+    if scaling is not None:
+        full = Fields({**full.values, **scaling.values}, scaling.source, quiet=config.quiet)
     sliding = nested.section("sliding_attention") or Fields({}, config.source)
     full_theta = config.number("rope_theta", 1_000_000.0, low_open=True)
     local_theta = config.number("rope_local_base_freq", 10_000.0, low_open=True)
-    return (
+    ropes = (
         _rope(full, config, head_dim, max_position, full_theta),
         _rope(sliding, config, head_dim, max_position, local_theta),
     )
+    if "longrope" in (ropes[0].kind, ropes[1].kind):
+        raise config.error("rope_parameters", "asks for longrope in some layers, which octavo can only do for all of a model")
+    return ropes
 
 
 def _rope(section: Fields, config: Fields, head_dim: int, max_position: int, default_theta: float) -> RopeConfig:
@@ -44,7 +65,7 @@ def _rope(section: Fields, config: Fields, head_dim: int, max_position: int, def
     kind = section.text("rope_type", section.text("type", "default"))
     kind = _OLD_NAMES.get(kind, kind)
     if kind not in get_args(RopeKind):
-        raise section.error("rope_type", f"is {kind!r}; known: {', '.join(get_args(RopeKind))}")
+        raise section.error("rope_type", f"is {shown(kind)}; known: {', '.join(get_args(RopeKind))}")
     theta = section.number("rope_theta", default_theta, low_open=True)
     fraction = section.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0, high=1.0), high=1.0)
     rotary_dim = int(head_dim * fraction)
@@ -80,6 +101,18 @@ def _rope(section: Fields, config: Fields, head_dim: int, max_position: int, def
     if kind == "llama3" and rope.low_freq_factor >= rope.high_freq_factor:
         raise section.error("high_freq_factor", f"is {rope.high_freq_factor}, not above low_freq_factor {rope.low_freq_factor}")
     return rope
+
+
+def _warn_of_replaced(section: Fields, replaced: Fields, config: Fields, theta: float) -> None:
+    if any(replaced.values.get(key) != value for key, value in section.values.items()):
+        config.warn("rope_scaling", "is used, and rope_parameters is not, as in transformers; remove one of them")
+    lost = replaced.values.get("rope_theta")
+    if lost is not None and not section.has("rope_theta") and lost != theta:
+        config.warn(
+            "rope_scaling",
+            f"names no rope_theta, so {theta:g} is used and not the {shown(lost)} of rope_parameters, as in transformers; "
+            f"write rope_theta into rope_scaling",
+        )
 
 
 def _original_max_position(section: Fields, config: Fields, kind: str, max_position: int) -> int:

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from octavo.config.model import ModelConfig
 from octavo.errors import LoadError
-from octavo.models.parameters import ParameterSource
-from octavo.ops.interface import Model
+from octavo.loader.parameter import Parameter
+from octavo.models.source import Declaration, ParameterSource
+from octavo.ops.interface import Model, Vector, Weight
 from octavo.registry import Registry
 
 MODELS = Registry(
     "model architecture",
     {
         "LlamaForCausalLM": "octavo.models.llama:load_llama",
-        "MistralForCausalLM": "octavo.models.mistral:load_mistral",
-        "Qwen2ForCausalLM": "octavo.models.qwen2:load_qwen2",
-        "Qwen3ForCausalLM": "octavo.models.qwen3:load_qwen3",
+        "MistralForCausalLM": "octavo.models.llama:load_llama",
+        "Qwen2ForCausalLM": "octavo.models.llama:load_qwen2",
+        "Qwen3ForCausalLM": "octavo.models.llama:load_qwen3",
         "Gemma3ForCausalLM": "octavo.models.gemma3:Gemma3ForCausalLM",
     },
     LoadError,
 )
 
 
-def load_model(config: ModelConfig, source: ParameterSource, max_model_len: int) -> Model:
-    """The model of config.architecture with its parameters loaded from source, for positions below max_model_len.
+def load_model(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Model[Weight, Vector]:
+    """The model of config.architecture with its parameters from source.
 
-    Raises: LoadError for an unknown architecture (listing the known ones) and for missing or mis-shaped tensors.
+    Raises: LoadError for an unknown architecture, listing the known ones, and for a configuration that it does not know.
     """
-    model: Model = MODELS.load(config.architecture)(config, source, max_model_len)
+    model: Model[Weight, Vector] = MODELS.load(config.architecture)(config, source)
     return model
+
+
+def declare(config: ModelConfig) -> tuple[Parameter, ...]:
+    """The parameters of config.architecture; nothing is loaded. Raises: as load_model."""
+    declaration = Declaration()
+    load_model(config, declaration)
+    return declaration.parameters

@@ -1,8 +1,10 @@
-"""The Ops protocol: everything a model may ask of a backend.
+"""What a backend offers: the operations of a model, and the device that loads it, runs it and samples.
 
 A model is a program over these operations. It never sees numbers: tensors are opaque handles, a numpy array in the reference
 backend, a buffer of the native machine in the cpu backend, recorded once and replayed for every batch. Rows are tokens of
 the step's batch (all sequences one after the other); after `select_rows` they are the rows whose logits are wanted.
+
+The types of the handles are a backend's own, so that the protocols here are generic in them.
 
 Equal bytes: each output row of every op is a function of its own input row (and, in attention, of its own sequence) alone.
 No op may let the number of rows, the tiling, the thread count or the neighbours change a result.
@@ -12,29 +14,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from octavo.config.model import RopeConfig
+from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 from octavo.step import TokenRun
 
 F32: TypeAlias = NDArray[np.float32]
 I32: TypeAlias = NDArray[np.int32]
 I64: TypeAlias = NDArray[np.int64]
+U8: TypeAlias = NDArray[np.uint8]
 
-Tensor: TypeAlias = Any
+Tensor = TypeVar("Tensor")
 """A [rows, columns] float32 handle of the backend."""
-Weight: TypeAlias = Any
+Weight = TypeVar("Weight")
+Weight_co = TypeVar("Weight_co", covariant=True)
+Weight_contra = TypeVar("Weight_contra", contravariant=True)
 """A matrix parameter in the backend's own layout, made by `load_linear`."""
-Vector: TypeAlias = Any
+Vector = TypeVar("Vector")
+Vector_co = TypeVar("Vector_co", covariant=True)
+Vector_contra = TypeVar("Vector_contra", contravariant=True)
 """A float32 vector parameter in the backend's own layout, made by `load_vector`."""
-KVCacheHandle: TypeAlias = Any
+KVCache = TypeVar("KVCache")
 """A KV cache that a backend has set aside, see `Backend.replace_kv_cache`."""
-RopeTable: TypeAlias = Any
-"""Cosines and sines by position, made by `load_rope`."""
+Logits = TypeVar("Logits")
+Logits_co = TypeVar("Logits_co", covariant=True)
+Logits_contra = TypeVar("Logits_contra", contravariant=True)
+"""Logits [num_logits, vocab_size] of a step, wherever the device keeps them."""
 
 # Bounds within which two backends or two ISAs agree on one op, relative to the largest magnitude of the output row.
 FLOAT_TOLERANCE = 2e-5
@@ -115,6 +125,9 @@ class SampleRows:
     num_prompt           int32 [n] how many ids of the slice are prompt
     bias_ids, bias_values, bias_start   int32/float32 [total], int64 [n + 1]: added to logits; -inf masks (min_tokens)
     top_logprobs         int32 [n] how many alternatives to report; -1: no logprobs at all
+    mask_row             int32 [n] row of masks with the tokens that may be chosen; -1: all may
+    masks                int32 [m, words] packed bits: bit i % 32 of word i // 32 allows token i; ids beyond the words are
+                         forbidden
     """
 
     logit_row: I32
@@ -135,6 +148,8 @@ class SampleRows:
     bias_values: F32
     bias_start: I64
     top_logprobs: I32
+    mask_row: I32
+    masks: I32
 
 
 @dataclass(slots=True)
@@ -142,11 +157,14 @@ class SampleResult:
     """What was chosen, and its logprobs where top_logprobs >= 0.
 
     token_ids           int32 [n]
+    is_finite           bool [n]: the raw logit of the chosen token, and its logprob where asked for, are finite. Of a row that
+                        is not, nothing else may be used
     logprob, rank       float32 [n], int32 [n]: of the chosen token; rank counts from 1
     top_ids, top_values int32, float32 [n, k], k = max(top_logprobs); entries beyond a row's own count are undefined
     """
 
     token_ids: I32
+    is_finite: NDArray[np.bool_]
     logprob: F32
     rank: I32
     top_ids: I32
@@ -165,11 +183,11 @@ class PhaseCost:
     bytes: float
 
 
-class Program(Protocol):
+class Program(Protocol[Logits_co]):
     """A model bound to a backend, ready to run steps."""
 
-    def run(self, inputs: StepInputs) -> F32:
-        """Compute one step. Returns logits [num_logits, vocab_size], valid until the next run."""
+    def run(self, inputs: StepInputs) -> Logits_co:
+        """Compute one step. Returns its logits, for `Sampling` of the same backend; valid until the next run."""
         ...
 
     def start_profile(self) -> None:
@@ -181,34 +199,37 @@ class Program(Protocol):
         ...
 
 
-class ParameterOps(Protocol):
+class ParameterOps(Protocol[Weight_co, Vector_co]):
     """How parameters enter a backend. Called while a model is built."""
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> Weight:
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> Weight_co:
         """One weight whose outputs are those of parts one after the other (q, k, v in one product).
 
-        parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part.
+        parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part; role, cut: as declared,
+        they have a say in the precision (ops/weight_storage.py).
         Raises LoadError naming file and tensor if a scale or float value is not finite.
         """
         ...
 
-    def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> Vector:
+    def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> Vector_co:
         """A float32 vector, offset added to each element (Gemma stores its norms less 1). Raises LoadError like load_linear."""
         ...
 
-    def load_rope(self, rope: RopeConfig, max_position: int) -> RopeTable:
-        """Cosines and sines for positions 0..max_position-1; equal configurations share one table."""
-        ...
 
-
-class Ops(ParameterOps, Protocol):
+class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
     """The operations. Shapes are [rows, columns]; every result is float32."""
 
-    def embedding(self, table: Weight, scale: float = 1.0) -> Tensor:
+    def embedding(self, table: Weight_contra, scale: float = 1.0) -> Tensor:
         """Rows of table by the step's token ids, times scale -> [num_tokens, hidden]."""
         ...
 
-    def linear(self, x: Tensor, weight: Weight) -> Tensor:
+    def linear(self, x: Tensor, weight: Weight_contra) -> Tensor:
         """x [rows, in] times weight [out, in] transposed, plus bias -> [rows, out].
 
         Float weights: float32 sums in k order. Quantised weights: x is rounded to int8 per row and group of 32 columns,
@@ -217,7 +238,7 @@ class Ops(ParameterOps, Protocol):
         """
         ...
 
-    def rms_norm(self, x: Tensor, weight: Vector, eps: float) -> Tensor:
+    def rms_norm(self, x: Tensor, weight: Vector_contra, eps: float) -> Tensor:
         """Scale to unit root mean square, then by weight (Zhang and Sennrich, 2019).
 
         Works on groups of len(weight) columns: a head-sized weight normalises each head on its own (QK norm).
@@ -232,8 +253,9 @@ class Ops(ParameterOps, Protocol):
         """Views of consecutive column ranges; nothing is copied."""
         ...
 
-    def rope(self, x: Tensor, table: RopeTable, head_dim: int) -> Tensor:
-        """Rotate each head of x [rows, heads * head_dim] by the row's position (half-split pairs)."""
+    def rope(self, x: Tensor, rope: RopeConfig, head_dim: int) -> Tensor:
+        """Rotate each head of x [rows, heads * head_dim] by the row's position (half-split pairs); ops/rope_table.py has the
+        angles."""
         ...
 
     def kv_write(self, k: Tensor, v: Tensor, spec: AttentionSpec) -> None:
@@ -261,92 +283,101 @@ class Ops(ParameterOps, Protocol):
         ...
 
 
-class Model(Protocol):
+class Model(Protocol[Weight_co, Vector_co]):
     """One architecture with its parameters loaded."""
 
-    def forward(self, ops: Ops) -> Tensor:
+    def forward(self, ops: Ops[Tensor, Weight_co, Vector_co]) -> Tensor:
         """The program of one step: returns logits [num_logits, vocab_size]."""
         ...
 
 
-class Backend(Protocol):
-    """A device: loads parameters, owns the KV cache, turns a model into a program, samples."""
+class BlockMemory(Protocol):
+    """The KV cache as blocks of bytes, all layers of a block together, in whatever order a device keeps them."""
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy whole KV blocks (source, destination) in every layer, in the order given."""
+        ...
+
+    def blocks_to_host(self, moves: Sequence[tuple[int, int]], host: U8) -> None:
+        """Copy (block, row) from the KV cache to rows of host [rows, bytes of a block]; blocks and rows are distinct."""
+        ...
+
+    def blocks_from_host(self, moves: Sequence[tuple[int, int]], host: U8) -> None:
+        """Copy (block, row) from rows of host to the KV cache; blocks are distinct, rows need not be."""
+        ...
+
+    def host_blocks(self) -> U8 | None:
+        """The KV cache itself, uint8 [num_blocks, bytes of a block], valid until the cache is replaced; None where blocks do
+        not lie in host memory, or not in one piece."""
+        ...
+
+
+class Sampling(Protocol[Logits_contra]):
+    """Logits to tokens and logprobs, on the device."""
+
+    def sample(self, logits: Logits_contra, rows: SampleRows) -> SampleResult:
+        """Choose a token for each row. The logits stay unchanged; the result is valid until the next call.
+
+        Order: forbidden tokens become -inf; logprobs of these logits; bias; repetition (prompt and output), presence and
+        frequency (output) penalties; greedy = largest logit, lowest id on ties; else divide by temperature, keep top_k, then
+        top_p, then min_p, and take the first token, in order of falling logit then rising id, whose cumulative probability
+        exceeds u(seed, choice, position).
+        """
+        ...
+
+    def logprobs(self, logits: Logits_contra, rows: I32, token_ids: I32, top: int) -> SampleResult:
+        """Raw log-softmax of given tokens at given logit rows, with their rank and the `top` alternatives (prompt logprobs).
+
+        The result is valid until the next call of this or `sample`.
+        """
+        ...
+
+    def read_logits(self, logits: Logits_contra) -> F32:
+        """The numbers, float32 [num_logits, vocab_size], in host memory; valid until the program's next run."""
+        ...
+
+
+class Backend(BlockMemory, Sampling[Logits], Protocol[Weight, Vector, KVCache, Logits]):
+    """A device: loads parameters, owns the KV cache, turns a model into a program, samples.
+
+    In this order: parameters are loaded, `available_bytes` tells what is left, the KV cache is allocated, models are compiled.
+    """
 
     @property
-    def parameters(self) -> ParameterOps: ...
+    def parameters(self) -> ParameterOps[Weight, Vector]: ...
+
+    def available_bytes(self) -> int:
+        """Memory that the device can give now, what is loaded being counted."""
+        ...
 
     def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
         """Reserve the KV cache. Raises ConfigError if the memory cannot be had."""
         ...
 
-    def replace_kv_cache(self, spec: KVCacheSpec) -> KVCacheHandle:
+    def replace_kv_cache(self, spec: KVCacheSpec) -> KVCache:
         """Reserve another KV cache for the programs compiled from now on; returns the one before, untouched.
 
         Raises ConfigError if the memory cannot be had; the cache stays then.
         """
         ...
 
-    def restore_kv_cache(self, previous: KVCacheHandle) -> None:
+    def restore_kv_cache(self, previous: KVCache) -> None:
         """Undo `replace_kv_cache`."""
         ...
 
-    def move_tokens(self, previous: KVCacheHandle, moves: Sequence[TokenRun]) -> None:
+    def move_tokens(self, previous: KVCache, moves: Sequence[TokenRun]) -> None:
         """Copy keys and values of `moves` in every layer from the previous cache into the present one, bit by bit.
 
         The previous cache, and with it every program compiled for it, is spent.
         """
         ...
 
-    def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> Program:
-        """A program for steps of at most these sizes; eager runs op by op with the same bytes."""
-        ...
+    def compile(
+        self, model: Model[Weight, Vector], *, max_tokens: int, max_logits: int, max_seqs: int, max_position: int, eager: bool
+    ) -> Program[Logits]:
+        """A program for steps of at most these sizes, at positions below max_position; eager runs op by op, same bytes.
 
-    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy whole KV blocks (source, destination) in every layer, in the order given."""
-        ...
-
-    def allocate_swap_space(self, num_bytes: int, descriptor: int | None, file_offset: int) -> None:
-        """Reserve room for KV blocks outside the cache: in memory, or in an open file from file_offset on.
-
-        It takes memory, or disk, only as slots are written. Raises ConfigError if the memory cannot be had.
-        """
-        ...
-
-    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        """Another size for the swap space, after its contents were moved from slot to slot; no target is a source.
-
-        A file's own size is the caller's business. Returns the targets that could not be written, with the reason. Raises
-        ConfigError if the memory cannot be had; but for the moves the space is as it was then.
-        """
-        ...
-
-    def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        """Copy (block, slot) from the KV cache to the swap space, every layer, in any order; blocks and slots are distinct.
-
-        A slot is as large as a block of the present cache. Returns the slots that could not be written, with the reason.
-        """
-        ...
-
-    def swap_in(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        """Copy (block, slot) from the swap space to the KV cache; blocks are distinct, slots need not be.
-
-        Returns the blocks that could not be filled, with the reason.
-        """
-        ...
-
-    def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
-        """Choose a token for each row. logits [num_logits, vocab_size] stay unchanged; the result is valid until the next call.
-
-        Order: logprobs of the raw logits; bias; repetition (prompt and output), presence and frequency (output) penalties;
-        greedy = largest logit, lowest id on ties; else divide by temperature, keep top_k, then top_p, then min_p, and take the
-        first token, in order of falling logit then rising id, whose cumulative probability exceeds u(seed, choice, position).
-        """
-        ...
-
-    def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
-        """Raw log-softmax of given tokens at given logit rows, with their rank and the `top` alternatives (prompt logprobs).
-
-        The result is valid until the next call of this or `sample`.
+        Raises LoadError for a rotation whose angles cannot be computed.
         """
         ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 from octavo.errors import ConfigError
 from octavo.ops.interface import Backend
 from octavo.registry import Registry
@@ -13,7 +15,11 @@ BACKENDS = Registry(
 )
 
 
-def make_backend(device: str, *, num_threads: int, isa: str, dtype: str, quantization: str, group_size: int = 32) -> Backend:
+AnyBackend: TypeAlias = Backend[Any, Any, Any, Any]
+"""A backend that is chosen by name: which handles it deals in is known only while it runs."""
+
+
+def make_backend(device: str, *, num_threads: int, isa: str, dtype: str, quantization: str, group_size: int = 32) -> AnyBackend:
     """The backend of a device, loaded when asked for.
 
     num_threads, isa       as in BackendConfig, resolved
@@ -21,7 +27,7 @@ def make_backend(device: str, *, num_threads: int, isa: str, dtype: str, quantiz
 
     Raises: ConfigError for an unknown device, or settings that the device refuses.
     """
-    backend: Backend = BACKENDS.load(device)(
+    backend: AnyBackend = BACKENDS.load(device)(
         num_threads=num_threads, isa=isa, dtype=dtype, quantization=quantization, group_size=group_size
     )
     return backend

@@ -12,8 +12,8 @@ explicit dtype asks for it.
 
 Some matrices are int8 groups instead:
 - in int4 and w8a8 the embedding and the output head: an error there reaches the logits directly;
-- in w8a8 down_proj, whose gated inputs have a few very large columns that leave no steps for the others of the row, and
-  q_proj, k_proj, v_proj, whose errors attention takes the exponential of. docs/accuracy.md has the figures.
+- in w8a8 down, whose gated inputs have a few very large columns that leave no steps for the others of the row, and q, k, v,
+  whose errors attention takes the exponential of. docs/accuracy.md has the figures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.errors import LoadError
-from octavo.loader.formats import BLOCK_FORMATS
+from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 
 STEP = 32
@@ -30,21 +30,15 @@ MAX_CHANNEL_COLUMNS = 65536
 """of a w8a8 matrix: its int32 sums stay within half of their range."""
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _QUANTIZATIONS = ("int8", "int4", "w8a8")
-_BLOCK_BITS = {"int8": 8, "int4": 4}
-_BLOCK_GROUP = 32
-"""The group size at which the file's own blocks, in groups of 16 or 32, are what was asked for."""
-_INT8_GROUPS = {
-    "int4": ("embed_tokens.weight", "lm_head.weight"),
-    "w8a8": (
-        "embed_tokens.weight",
-        "lm_head.weight",
-        "down_proj.weight",
-        "q_proj.weight",
-        "k_proj.weight",
-        "v_proj.weight",
-    ),
+_BITS = {"int8": 8, "int4": 4}
+SMALLEST_GROUP = 32
+"""of --quantization-group-size. A file's own groups of 16 are what was asked for, too, when it is this."""
+_INT8_GROUPS: dict[str, tuple[tuple[Role, Axis | None], ...]] = {
+    "int4": (("embedding", "output"), ("head", "output")),
+    "w8a8": (("embedding", "output"), ("head", "output"), ("mlp", "input"), ("attention", "output")),
 }
-"""Ends of the names of matrices that these quantizations hold as int8 groups."""
+"""Role and cut of the matrices that these quantizations hold as int8 groups: ("mlp", "input") is down, ("attention", "output")
+is q, k and v."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +61,22 @@ class WeightStorage:
     codes: Codes | None
 
 
-def weight_storage(part: StoredTensor, dtype: str, quantization: str, group_size: int) -> WeightStorage:
-    """How to hold the matrix `part`; dtype, quantization and group_size as in LoadingConfig.
+def weight_storage(
+    part: StoredTensor, role: Role, cut: Axis | None, dtype: str, quantization: str, group_size: int
+) -> WeightStorage:
+    """How to hold the matrix `part`.
+
+    role, cut                          as the model declares them
+    dtype, quantization, group_size    as in LoadingConfig
 
     Raises: LoadError naming file and tensor, and the way out, when the combination is impossible.
     """
-    blocks = BLOCK_FORMATS.get(part.format)
-    float_type = _DTYPES.get(dtype) or (None if blocks is not None else part.format)
+    float_type = _DTYPES.get(dtype) or (part.format if part.bits is None else None)
     if quantization not in _QUANTIZATIONS:
         return WeightStorage(float_type, None)
-    kind = "int8" if part.name.endswith(_INT8_GROUPS.get(quantization, ())) else quantization
+    kind = "int8" if (role, cut) in _INT8_GROUPS.get(quantization, ()) else quantization
     if float_type is None:
-        assert blocks is not None
-        if blocks.bits == _BLOCK_BITS.get(kind) and group_size == _BLOCK_GROUP:
+        if part.bits == _BITS.get(kind) and group_size == max(SMALLEST_GROUP, part.group or 0):
             return WeightStorage(None, None)
         raise LoadError(
             f"{part.source}: {part.name} is quantised in the file already, as {part.format}, and --quantization {quantization}"

@@ -8,13 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from octavo.config.engine import EngineConfig
-from octavo.config.machine import read_machine
-from octavo.config.resolve import resolve
 from octavo.loader.checkpoint import Checkpoint
 from octavo.ops.interface import F32, StepInputs
 from octavo.quantize.windows import Window
-from octavo.worker.memory import kv_block_bytes
-from octavo.worker.program import load_program
+from octavo.worker.program import load_and_resolve
 
 _MAX_LOGITS_BYTES = 64 << 20
 """Logits computed at a time: a vocabulary of 262,144 gets slices of 64 positions."""
@@ -42,9 +39,9 @@ class LogitsRunner:
             chunked_prefill_size=self._rows,
             max_model_len=context,
         )
-        resolved = resolve(replace(config, scheduler=scheduler), checkpoint.config, read_machine(), kv_block_bytes)
+        loaded, resolved = load_and_resolve(replace(config, scheduler=scheduler), checkpoint)
+        loaded.allocate(resolved.config, self._rows)
         self._block_size = resolved.config.cache.block_size
-        loaded = load_program(resolved.config, checkpoint, resolved.num_blocks, self._rows)
         self.backend, self._program = loaded.backend, loaded.program
         num_blocks = -(-context // self._block_size)
         self._block_table = np.arange(num_blocks, dtype=np.int32).reshape(1, -1)
@@ -60,7 +57,7 @@ class LogitsRunner:
             wanted = max(start, predicting)
             logits = self._program.run(self._inputs(ids, start, end, wanted))
             if wanted < end:
-                yield wanted, logits
+                yield wanted, self.backend.read_logits(logits)
 
     def _inputs(self, ids: np.ndarray[tuple[int], np.dtype[np.int32]], start: int, end: int, wanted: int) -> StepInputs:
         """The step that computes positions start..end-1 and returns the logits of those from `wanted` on."""

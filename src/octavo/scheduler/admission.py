@@ -1,13 +1,14 @@
-"""AdmissionRule: how many blocks must be there before one more sequence may run."""
+"""Admission: what a waiting sequence can start from, and how many blocks must be there before one more may run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager, PrefixMatch
+from octavo.scheduler.budget import wants_prompt_logprobs
 from octavo.scheduler.estimator import Estimator
-from octavo.sequence import Sequence
+from octavo.sequence import Sequence, SequenceState
 
 MAX_BLOCKS = 2**31
 
@@ -39,7 +40,7 @@ class AdmissionRule:
     def final_tokens(self, sequence: Sequence) -> int:
         """Tokens, prompt and output, the sequence is counted with."""
         if self.mode == "guaranteed":
-            return sequence.num_prompt + sequence.max_tokens
+            return sequence.num_prompt + sequence.request.max_tokens
         if self.mode == "eager":
             return sequence.num_tokens + 1
         if len(sequence.output_token_ids) >= sequence.expected_output:
@@ -63,3 +64,20 @@ class AdmissionRule:
     def headroom(self, sequence: Sequence) -> int:
         """Blocks that must stay free beyond all needs when a waiting sequence is admitted."""
         return 0 if self.mode == "eager" else min(MAX_BLOCKS, (1 << min(sequence.num_displaced, 31)) - 1)
+
+
+def match_of(sequence: Sequence, live: Mapping[int, Sequence], manager: KVCacheManager) -> PrefixMatch | None:
+    """Blocks the sequence can start from. None: it waits for its parent, which is still to compute the prompt they share.
+
+    live: all live sequences by id. A parent that has ended or was preempted is not waited for. A sequence that wants
+    prompt_logprobs must compute every prompt position that it has not reported yet: from the one before it come the logits.
+    """
+    if wants_prompt_logprobs(sequence):
+        unreported = sequence.next_prompt_logprob < sequence.num_prompt
+        return manager.match(sequence, sequence.next_prompt_logprob - 1 if unreported else sequence.num_tokens)
+    parent = live.get(sequence.fork_of) if sequence.fork_of is not None else None
+    if parent is None or parent.state is SequenceState.PREEMPTED or sequence.state is SequenceState.PREEMPTED:
+        return manager.match(sequence, sequence.num_tokens)
+    if parent.state is SequenceState.WAITING or parent.num_computed < sequence.num_prompt:
+        return None
+    return manager.match_parent(parent.seq_id, sequence.num_prompt)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 from octavo.sequence import Sequence
+from octavo.step import ScheduledSequence, ShareKind
 
-PROMPT_LOGPROBS_TOKENS_PER_STEP = 64
-"""Most prompt tokens per step, all sequences together, whose sequences want prompt_logprobs. Each such token needs its whole
-row of logits (vocabulary x 4 bytes: 0.2 MB at 49,152 entries, 1 MB at 262,144) in memory at once, which this bounds to tens of
-MB; without it one prompt of 8,000 tokens would take gigabytes."""
+EXTRA_LOGIT_ROWS = 64
+"""Rows of logits per step beside the one per sequence that samples: for prompt tokens with logprobs, and for drafts.
+A row is as long as the vocabulary, so that without a bound one prompt with prompt_logprobs would take gigabytes."""
 
 
 def wants_prompt_logprobs(sequence: Sequence) -> bool:
-    return sequence.sampling.prompt_logprobs is not None
+    return sequence.request.sampling.prompt_logprobs is not None
 
 
 def check_capacity(max_model_len: int, num_blocks: int, block_size: int, *, param: str) -> None:
@@ -51,16 +51,16 @@ class StepLimits:
 
 
 class StepBudget:
-    """Counts down from max_num_batched_tokens (and the prompt_logprobs bound) with each share; `refund` undoes a `take`.
+    """Counts down from max_num_batched_tokens and EXTRA_LOGIT_ROWS with each share; `refund` undoes a `take`.
 
-    A share of more than one token is a prefill and counts against prefill_tokens, too, which is no bound unless it is set.
+    A prefill counts against prefill_tokens, too, which is no bound unless it is set.
     """
 
-    __slots__ = ("_chunk_size", "_prefill_tokens", "logprob_tokens", "tokens")
+    __slots__ = ("_chunk_size", "_prefill_tokens", "logit_rows", "tokens")
 
     def __init__(self, max_num_batched_tokens: int, chunked_prefill_size: int) -> None:
         self.tokens = max_num_batched_tokens
-        self.logprob_tokens = PROMPT_LOGPROBS_TOKENS_PER_STEP
+        self.logit_rows = EXTRA_LOGIT_ROWS
         self._chunk_size = chunked_prefill_size
         self._prefill_tokens = max_num_batched_tokens
 
@@ -73,23 +73,29 @@ class StepBudget:
     def prefill_tokens(self, limit: int) -> None:
         self._prefill_tokens = limit
 
-    def share(self, sequence: Sequence, first: int) -> int:
-        """Most tokens that the sequence may compute from position `first` on in this step; 0 when it has to sit it out."""
-        num_left = sequence.num_tokens - first
-        num_new = min(num_left, self._chunk_size, self.prefill_tokens if num_left > 1 else self.tokens)
-        if wants_prompt_logprobs(sequence) and sequence.num_prompt - first > self.logprob_tokens:
-            num_new = min(num_new, self.logprob_tokens)
+    def share(self, sequence: Sequence, first: int, kind: ShareKind) -> int:
+        """Most known tokens that the sequence may compute from position `first` on; 0 when it has to sit this step out."""
+        limit = self.tokens if kind is ShareKind.DECODE else self.prefill_tokens
+        num_new = min(sequence.num_tokens - first, self._chunk_size, limit)
+        if wants_prompt_logprobs(sequence) and sequence.num_prompt - first > self.logit_rows:
+            num_new = min(num_new, self.logit_rows)
         return num_new
 
-    def take(self, sequence: Sequence, first: int, num_new: int) -> None:
-        self._count(sequence, first, num_new, -1)
+    def num_drafts(self, num_new: int) -> int:
+        """Most drafts behind num_new known tokens. Half of the extra rows are left to prompts, which else might wait."""
+        return max(0, min(self.tokens - num_new, self._chunk_size - num_new, self.logit_rows - EXTRA_LOGIT_ROWS // 2))
 
-    def refund(self, sequence: Sequence, first: int, num_new: int) -> None:
-        self._count(sequence, first, num_new, 1)
+    def take(self, sequence: Sequence, share: ScheduledSequence) -> None:
+        self._count(sequence, share, -1)
 
-    def _count(self, sequence: Sequence, first: int, num_new: int, sign: int) -> None:
-        self.tokens += sign * num_new
-        if sequence.num_tokens - first > 1:
-            self._prefill_tokens += sign * num_new
+    def refund(self, sequence: Sequence, share: ScheduledSequence) -> None:
+        self._count(sequence, share, 1)
+
+    def _count(self, sequence: Sequence, share: ScheduledSequence, sign: int) -> None:
+        self.tokens += sign * share.num_new
+        if share.kind is ShareKind.PREFILL:
+            self._prefill_tokens += sign * share.num_new
+        if share.draft_token_ids:
+            self.logit_rows += sign * len(share.draft_token_ids)
         if wants_prompt_logprobs(sequence):
-            self.logprob_tokens += sign * max(0, min(num_new, sequence.num_prompt - first))
+            self.logit_rows += sign * max(0, min(share.num_new, sequence.num_prompt - share.num_computed))

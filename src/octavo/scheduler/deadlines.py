@@ -24,8 +24,8 @@ class Deadlines:
 
     def add(self, sequence: Sequence) -> None:
         """Watch a new sequence."""
-        if sequence.deadline_s is not None:
-            self._push(sequence.deadline_s, FinishReason.TIMEOUT, sequence)
+        if sequence.request.deadline_s is not None:
+            self._push(sequence.request.deadline_s, FinishReason.TIMEOUT, sequence)
         self._add_queue_timeout(sequence)
 
     def set_queue_timeout(self, queue_timeout_s: float | None, sequences: Iterable[Sequence]) -> None:
@@ -48,7 +48,7 @@ class Deadlines:
 
     def _add_queue_timeout(self, sequence: Sequence) -> None:
         if self._queue_timeout_s is not None and sequence.choice == 0:
-            self._push(sequence.arrival_s + self._queue_timeout_s, FinishReason.SHED, sequence)
+            self._push(sequence.request.arrival_s + self._queue_timeout_s, FinishReason.SHED, sequence)
 
     def _push(self, at_s: float, reason: FinishReason, sequence: Sequence) -> None:
         heap = self._heap

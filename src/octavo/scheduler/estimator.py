@@ -1,10 +1,9 @@
-"""Estimator: how long a sequence will still take, in tokens and in seconds. Learns from settled steps and ended sequences."""
+"""Estimator: how long a sequence will still take, in tokens and in seconds, and what fits into a step of a given time."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from octavo.scheduler.model_trust import ModelTrust
 from octavo.scheduler.output_length import OutputLengths
 from octavo.scheduler.step_time import StepShape, StepTimeModel
 from octavo.sequence import Sequence
@@ -20,13 +19,57 @@ _MIN_PREFILL_TOKENS = 8
 """Prompt tokens a step takes even where decodes alone fill the target: with none, prompts would wait for decodes to end."""
 
 
+_TRUST_SMOOTHING = 0.1
+_MOST_RATIO = 4.0
+"""A step that stalled counts as four times as long as expected, however long it was."""
+_GROWTH = 2
+_FORGETTING = 0.99
+
+
+class _ModelTrust:
+    """How far the step-time model can be trusted with prompt tokens beside decodes.
+
+    Learns from steps that had both, which are those that a latency target is about.
+
+    slack   seconds that such a step takes for each second the model says: the running mean and the mean deviation from it, so
+            that a machine which is not alone leaves room for its own unrest
+    tested  prompt tokens that such steps took lately; a larger share is tried in steps of twice that, for beyond what was
+            measured the model is a guess that one wrong step would make everybody wait for
+    """
+
+    def __init__(self) -> None:
+        self._mean = 1.0
+        self._deviation = 0.0
+        self._tested = 0.0
+
+    @property
+    def slack(self) -> float:
+        return self._mean + self._deviation
+
+    def limit(self, least: int) -> int:
+        """Most prompt tokens of the next such step; `least` may be taken at any time."""
+        return max(least, int(_GROWTH * max(self._tested, least)))
+
+    def observe(self, shape: StepShape, expected_s: float, seconds: float) -> None:
+        """Take in a step and what the model said before."""
+        if not shape.num_decodes or not shape.prefill_tokens or expected_s <= 0.0:
+            return
+        ratio = min(_MOST_RATIO, seconds / expected_s)
+        self._deviation += _TRUST_SMOOTHING * (abs(ratio - self._mean) - self._deviation)
+        self._mean += _TRUST_SMOOTHING * (ratio - self._mean)
+        self._tested = max(float(shape.prefill_tokens), _FORGETTING * self._tested)
+
+
 class Estimator:
-    """Pure: it is told what happened and how long it took, and reads no clock. One per scheduler; policies read it."""
+    """Learns from settled steps and ended sequences. One per scheduler; policies, preemption and the tuner read it.
+
+    Pure: it is told what happened and how long it took, and reads no clock.
+    """
 
     def __init__(self) -> None:
         self.step_time = StepTimeModel()
         self.output_lengths = OutputLengths()
-        self._trust = ModelTrust()
+        self._trust = _ModelTrust()
         self._decode_step_s: float | None = None
         self._num_decode_steps = 0
 

@@ -44,8 +44,8 @@ class OutputLengths:
 
     def observe(self, sequence: Sequence) -> None:
         """A sequence came to its own end (not aborted, not failed)."""
-        for tenant in (sequence.tenant, None):
-            key = (tenant, sequence.max_tokens.bit_length())
+        for tenant in (sequence.request.tenant, None):
+            key = (tenant, sequence.request.max_tokens.bit_length())
             window = self._classes.get(key)
             if window is None:
                 window = self._classes[key] = _Window()
@@ -66,9 +66,9 @@ class OutputLengths:
         shorter = bisect_right(sizes, produced)
         if shorter == len(sizes):
             # Longer than any before it: nothing known but that it is a long one. Half of what it has may still come.
-            return min(sequence.max_tokens, produced + max(1, produced // 2))
+            return min(sequence.request.max_tokens, produced + max(1, produced // 2))
         length = sizes[shorter + int((len(sizes) - 1 - shorter) * share)]
-        return min(sequence.max_tokens, length)
+        return min(sequence.request.max_tokens, length)
 
     def expected(self, sequence: Sequence) -> int:
         """Median length it will have at its end, its tokens now included; without history UNKNOWN_LENGTH more or max_tokens."""
@@ -76,11 +76,11 @@ class OutputLengths:
         if known is not None:
             return known
         produced = len(sequence.output_token_ids)
-        return min(sequence.max_tokens, max(UNKNOWN_LENGTH, produced + max(1, produced // 2)))
+        return min(sequence.request.max_tokens, max(UNKNOWN_LENGTH, produced + max(1, produced // 2)))
 
     def _history(self, sequence: Sequence) -> list[int] | None:
-        bucket = sequence.max_tokens.bit_length()
-        for tenant in (sequence.tenant, None):
+        bucket = sequence.request.max_tokens.bit_length()
+        for tenant in (sequence.request.tenant, None):
             window = self._classes.get((tenant, bucket))
             if window is not None and len(window.sizes) >= MIN_HISTORY:
                 return window.sizes

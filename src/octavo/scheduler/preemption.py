@@ -1,17 +1,19 @@
 """Preemption: what a sequence that must give way does with its blocks: have them moved to the swap space, or computed again.
 
 Either way they are given back at once and the sequence waits at the place its policy gives it; see kvcache/swap.py for what
-happens to the content. The choice is made per preemption, from costs measured in the running engine and passed in:
+happens to the content. The choice is made per preemption, from costs measured in the running engine:
 
-    swap       seconds to move a block out and back, from the worker's reports (at first: from its measurement at start)
-    recompute  seconds that a token adds to a step, fitted to the steps so far, times the tokens of a block
+    swap       seconds to move its blocks out and back, from the worker's reports (at first: from its measurement at start)
+    recompute  seconds that its tokens add to the steps they are computed in, by the step-time model
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager, PrefixMatch
+from octavo.scheduler.step_time import StepTimeModel
 from octavo.sequence import Sequence
 from octavo.step import StepPlan, SwapReport
 
@@ -21,37 +23,6 @@ NO_MOVES = SwapReport()
 """Stands for the report of a step without moves; never modified."""
 PAUSE_S = 60.0
 """After a failed move nothing new is sent to the swap space for so long: a full disk rarely empties within a step."""
-
-
-@dataclass(slots=True)
-class StepCost:
-    """Seconds of a step as a line over its tokens, a least squares fit whose past fades."""
-
-    _n: float = 0.0
-    _x: float = 0.0
-    _y: float = 0.0
-    _xx: float = 0.0
-    _xy: float = 0.0
-
-    def observe(self, num_tokens: int, seconds: float) -> None:
-        self._n = self._n * _DECAY + 1.0
-        self._x = self._x * _DECAY + num_tokens
-        self._y = self._y * _DECAY + seconds
-        self._xx = self._xx * _DECAY + num_tokens * num_tokens
-        self._xy = self._xy * _DECAY + num_tokens * seconds
-
-    @property
-    def token_s(self) -> float | None:
-        """Seconds that one more token costs; None before any step. At most the mean per token, which it is while all steps
-        have the same size."""
-        if not self._x:
-            return None
-        mean = self._y / self._x
-        variance = self._n * self._xx - self._x * self._x
-        if variance <= 1e-9 * self._xx * self._n:
-            return mean
-        slope = (self._n * self._xy - self._x * self._y) / variance
-        return slope if 0.0 < slope < mean else mean
 
 
 @dataclass(slots=True)
@@ -74,37 +45,40 @@ class _Rate:
 class Preemption:
     """mode: auto, recompute or swap; the scheduler sets it.
 
+    step_time         the estimator's
     measured_block_s  seconds to move a block out and back, measured before the first step
     The counters count since the start: sequences for the swap space, moves that failed, bytes moved.
     """
 
+    step_time: StepTimeModel
     mode: str = "auto"
     measured_block_s: float | None = None
     num_swap: int = 0
     num_failures: int = 0
     out_bytes: int = 0
     in_bytes: int = 0
-    _step_cost: StepCost = field(default_factory=StepCost)
     _out: _Rate = field(default_factory=_Rate)
     _in: _Rate = field(default_factory=_Rate)
     _paused_until_s: float | None = None
 
     def preempt(self, sequence: Sequence, manager: KVCacheManager, now: float) -> None:
         """Take the blocks of a sequence."""
-        self.num_swap += manager.preempt(sequence, self.prefers_swap(manager.block_size, now))
+        self.num_swap += manager.preempt(sequence, self.prefers_swap(sequence.num_computed, manager.block_size, now))
 
     def promise(self, sequence: Sequence, match: PrefixMatch, manager: KVCacheManager, now: float) -> None:
         """Keep what a waiting sequence was found to start from until it fits: in the swap space, if that is better."""
-        manager.promise(sequence, match, self.prefers_swap(manager.block_size, now))
+        manager.promise(sequence, match, self.prefers_swap(match.num_tokens, manager.block_size, now))
 
-    def prefers_swap(self, block_size: int, now: float) -> bool:
-        """Whether a block is better moved than computed again, if there is a slot for it."""
+    def prefers_swap(self, num_tokens: int, block_size: int, now: float) -> bool:
+        """Whether the first num_tokens of a sequence are better moved than computed again, if there are slots for them."""
         if self._paused_until_s is not None and now < self._paused_until_s:
             return False
         if self.mode != "auto":
             return self.mode == "swap"
-        swap_s, token_s = self.swap_block_s, self.token_s
-        return swap_s is not None and token_s is not None and swap_s < token_s * block_size
+        swap_s = self.swap_block_s
+        if swap_s is None or not self.step_time.num_observed:
+            return False
+        return swap_s * blocks_for(num_tokens, block_size) < self.step_time.prefill_s(num_tokens, 0)
 
     @property
     def swap_block_s(self) -> float | None:
@@ -113,16 +87,8 @@ class Preemption:
             return self._out.block_s + self._in.block_s
         return self.measured_block_s
 
-    @property
-    def token_s(self) -> float | None:
-        """Seconds that a token to be computed adds to a step; None before any step."""
-        return self._step_cost.token_s
-
-    def observe(self, plan: StepPlan, report: SwapReport, step_s: float, now: float) -> None:
-        """A step was settled: learn from what it took."""
-        compute_s = step_s - report.out_s - report.in_s
-        if plan.sequences and compute_s > 0.0:
-            self._step_cost.observe(plan.num_tokens, compute_s)
+    def observe(self, plan: StepPlan, report: SwapReport, now: float) -> None:
+        """A step was settled: learn from what its moves took."""
         self.out_bytes += report.out_bytes
         self.in_bytes += report.in_bytes
         if report.lost_slots or report.lost_blocks:

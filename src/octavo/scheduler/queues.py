@@ -10,26 +10,26 @@ from octavo.scheduler.order import Order
 from octavo.sequence import Sequence
 
 _Entry = tuple[tuple[float, ...], int, Sequence]
-"""(place, seq_id, sequence). seq_id is unique, so that two entries never compare their sequences."""
+"""(key, seq_id, sequence). seq_id is unique, so that two entries never compare their sequences."""
 
 
 class WaitingQueue:
     """One sorted list per lane of the policy, and one of all in order of arrival, for those that are overdue.
 
-    A place is asked for once, when the sequence enters. Taking from the front of a list moves the rest by one place; that is a
+    A key is asked for once, when the sequence enters. Taking from the front of a list moves the rest by one; that is a
     few microseconds even for 100,000 waiting.
     """
 
-    __slots__ = ("_arrivals", "_lanes", "_order", "_places")
+    __slots__ = ("_arrivals", "_lanes", "_order", "_keys")
 
     def __init__(self, order: Order) -> None:
         self._order = order
         self._lanes: dict[str, list[_Entry]] = {}
         self._arrivals: list[_Entry] = []
-        self._places: dict[int, tuple[str, tuple[float, ...]]] = {}
+        self._keys: dict[int, tuple[str, tuple[float, ...]]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._keys)
 
     def __iter__(self) -> Iterator[Sequence]:
         """All, in order of arrival."""
@@ -41,17 +41,17 @@ class WaitingQueue:
         if lane not in self._lanes:
             policy.lanes.opens(lane, self._lanes)
             self._lanes[lane] = []
-        place = (*policy.place(sequence), sequence.arrival_s)
-        self._places[seq_id] = (lane, place)
-        insort(self._lanes[lane], (place, seq_id, sequence))
-        insort(self._arrivals, ((sequence.arrival_s,), seq_id, sequence))
+        key = (*policy.key(sequence), sequence.request.arrival_s)
+        self._keys[seq_id] = (lane, key)
+        insort(self._lanes[lane], (key, seq_id, sequence))
+        insort(self._arrivals, ((sequence.request.arrival_s,), seq_id, sequence))
 
     def remove(self, sequence: Sequence) -> None:
         """Take out a sequence that is in the queue."""
-        assert sequence.seq_id in self._places, f"sequence {sequence.seq_id} is not waiting"
-        lane, place = self._places.pop(sequence.seq_id)
-        _take(self._lanes[lane], place, sequence)
-        _take(self._arrivals, (sequence.arrival_s,), sequence)
+        assert sequence.seq_id in self._keys, f"sequence {sequence.seq_id} is not waiting"
+        lane, key = self._keys.pop(sequence.seq_id)
+        _take(self._lanes[lane], key, sequence)
+        _take(self._arrivals, (sequence.request.arrival_s,), sequence)
         if not self._lanes[lane]:
             del self._lanes[lane]
             self._order.policy.lanes.closes(lane)
@@ -64,7 +64,7 @@ class WaitingQueue:
             return
         yield from _untaken(self._arrivals, latest)
         for entries in list(self._lanes.values()):
-            yield from (sequence for sequence in _untaken(entries, None) if sequence.arrival_s > latest)
+            yield from (sequence for sequence in _untaken(entries, None) if sequence.request.arrival_s > latest)
 
     def _by_lanes(self, latest: float) -> Iterator[Sequence]:
         """The first sequence of every lane that had none admitted since `latest`, then all, from the lowest lane each time."""
@@ -72,17 +72,17 @@ class WaitingQueue:
         overdue = [(waits_since(entries[0][2]), lane) for lane, entries in self._lanes.items()]
         for _, lane in sorted(entry for entry in overdue if entry[0] <= latest):
             yield self._lanes[lane][0][2]
-        # The rank of a lane changes when a sequence of it is admitted, and only upwards: it is asked for again after each.
-        rank = self._order.policy.lanes.next_rank
+        # The key of a lane changes when a sequence of it is admitted, and only upwards: it is asked for again after each.
+        key_of = self._order.policy.lanes.next_key
         walks = {lane: _untaken(entries, None) for lane, entries in self._lanes.items()}
-        heap = [(rank(lane), lane) for lane in walks]
+        heap = [(key_of(lane), lane) for lane in walks]
         heapify(heap)
         while heap:
             _, lane = heappop(heap)
             sequence = next(walks[lane], None)
             if sequence is not None:
                 yield sequence
-                heappush(heap, (rank(lane), lane))
+                heappush(heap, (key_of(lane), lane))
 
 
 def _untaken(entries: list[_Entry], latest: float | None) -> Iterator[Sequence]:
@@ -90,14 +90,14 @@ def _untaken(entries: list[_Entry], latest: float | None) -> Iterator[Sequence]:
     index = 0
     while index < len(entries):
         entry = entries[index]
-        if latest is not None and entry[2].arrival_s > latest:
+        if latest is not None and entry[2].request.arrival_s > latest:
             return
         yield entry[2]
         if index < len(entries) and entries[index] is entry:
             index += 1
 
 
-def _take(entries: list[_Entry], place: tuple[float, ...], sequence: Sequence) -> None:
-    index = bisect_left(entries, (place, sequence.seq_id))
+def _take(entries: list[_Entry], key: tuple[float, ...], sequence: Sequence) -> None:
+    index = bisect_left(entries, (key, sequence.seq_id))
     assert entries[index][2] is sequence
     del entries[index]

@@ -1,11 +1,16 @@
-"""StepTimeModel: how long a step takes, learned from the steps that ran."""
+"""StepTimeModel: how long a step takes, learned from the steps that ran.
+
+The scheduler's estimator owns the one model of an engine. Prefill shares under a latency target, expected times, the choice
+between swapping and computing again, and the tuner's pace are all read from it.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from octavo.step import StepPlan
+from octavo.step import ShareKind, StepPlan
 
 _PRIOR_S = (2e-3, 1e-3, 2e-3, 1e-6)
 """Base, per prefill token, per decode, per attended position: a small model on a few CPU cores. Wrong by 10x they still are
@@ -24,8 +29,8 @@ _SIZE = 4
 class StepShape:
     """What the time of a step depends on.
 
-    prefill_tokens  tokens of all shares of more than one token
-    num_decodes     shares of one token
+    prefill_tokens  tokens of all prefills
+    num_decodes     tokens of all decodes: one each, and its drafts
     num_attended    pairs of a computed token and a cached position that it attends to
     """
 
@@ -39,13 +44,34 @@ class StepShape:
         num_attended = 0.0
         for share in plan.sequences:
             num_new = share.num_new
-            if num_new == 1:
-                num_decodes += 1
-                num_attended += share.num_computed
+            if share.kind is ShareKind.DECODE:
+                num_decodes += num_new
+                num_attended += num_new * share.num_computed
             else:
                 prefill_tokens += num_new
                 num_attended += num_new * (share.num_computed + 0.5 * num_new)
         return cls(prefill_tokens, num_decodes, num_attended)
+
+    def __add__(self, other: StepShape) -> StepShape:
+        return StepShape(
+            self.prefill_tokens + other.prefill_tokens,
+            self.num_decodes + other.num_decodes,
+            self.num_attended + other.num_attended,
+        )
+
+
+class StepCosts(NamedTuple):
+    """Seconds: of a step for itself, per prefill token, per decode, per attended position."""
+
+    base: float
+    prefill: float
+    decode: float
+    attended: float
+
+    def work_s(self, shape: StepShape) -> float:
+        """Seconds of what is computed, without those of the steps for themselves."""
+        decode_s = self.decode * shape.num_decodes
+        return self.prefill * shape.prefill_tokens + decode_s + self.attended * shape.num_attended
 
 
 class StepTimeModel:
@@ -64,15 +90,14 @@ class StepTimeModel:
         self.num_observed = 0
 
     @property
-    def coefficients(self) -> tuple[float, float, float, float]:
-        """Seconds: base, per prefill token, per decode, per attended position."""
-        base, prefill, decode, attended = self._theta
-        return base, prefill, decode, attended
+    def costs(self) -> StepCosts:
+        """What the steps so far say, as of now."""
+        return StepCosts(*self._theta)
 
     def predict(self, shape: StepShape) -> float:
         """Seconds of a step of this shape."""
-        base, prefill, decode, attended = self._theta
-        return base + prefill * shape.prefill_tokens + decode * shape.num_decodes + attended * shape.num_attended
+        costs = self.costs
+        return costs.base + costs.work_s(shape)
 
     def prefill_s(self, num_tokens: int, context: int) -> float:
         """Seconds that num_tokens prompt tokens behind `context` cached ones add to the steps they are computed in."""
@@ -94,15 +119,20 @@ class StepTimeModel:
         if not 0.0 < seconds < math.inf:
             return
         self.num_observed += 1
-        row = [value / seconds for value in (1.0, shape.prefill_tokens, shape.num_decodes, shape.num_attended)]
+        # Written out: a scheduler does this after most steps, and loops over four values take three times as long.
+        a, b, c, d = 1.0 / seconds, shape.prefill_tokens / seconds, shape.num_decodes / seconds, shape.num_attended / seconds
         covariance, theta = self._covariance, self._theta
-        spread = [sum(line[j] * row[j] for j in range(_SIZE)) for line in covariance]
-        total = _FORGETTING * _NOISE + sum(row[i] * spread[i] for i in range(_SIZE))
-        error = 1.0 - sum(row[i] * theta[i] for i in range(_SIZE))
-        for i in range(_SIZE):
-            theta[i] = min(max(0.0, theta[i] + spread[i] / total * error), _MOST_PRIORS * _PRIOR_S[i])
-            for j in range(_SIZE):
-                covariance[i][j] = (covariance[i][j] - spread[i] * spread[j] / total) / _FORGETTING
+        spread = [p * a + q * b + r * c + s * d for p, q, r, s in covariance]
+        p, q, r, s = spread
+        total = _FORGETTING * _NOISE + a * p + b * q + c * r + d * s
+        step = (1.0 - a * theta[0] - b * theta[1] - c * theta[2] - d * theta[3]) / total
+        for i, (line, own) in enumerate(zip(covariance, spread, strict=True)):
+            theta[i] = min(max(0.0, theta[i] + own * step), _MOST_PRIORS * _PRIOR_S[i])
+            share = own / total
+            line[0] = (line[0] - share * p) / _FORGETTING
+            line[1] = (line[1] - share * q) / _FORGETTING
+            line[2] = (line[2] - share * r) / _FORGETTING
+            line[3] = (line[3] - share * s) / _FORGETTING
         self._bound_variances()
 
     def _bound_variances(self) -> None:

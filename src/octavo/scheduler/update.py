@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
 from octavo.scheduler.budget import wants_prompt_logprobs
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import PromptLogprobs, SampledToken, TokenLogprobs
+from octavo.step import PromptLogprobs, SampledTokens, ScheduledSequence, TokenLogprobs
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class SequenceUpdate:
 
 def update_of(sequence: Sequence) -> SequenceUpdate:
     """An update without news yet."""
-    return SequenceUpdate(sequence.seq_id, sequence.request_id, sequence.choice, sequence.num_cached_prompt or 0)
+    return SequenceUpdate(sequence.seq_id, sequence.request.request_id, sequence.choice, sequence.num_cached_prompt or 0)
 
 
 def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> SequenceUpdate:
@@ -47,29 +47,45 @@ def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> Seque
 
 def settle_share(
     sequence: Sequence,
-    needs_sample: bool,
-    token: SampledToken | None,
+    share: ScheduledSequence,
+    sampled: SampledTokens | None,
     prompt_logprobs: PromptLogprobs | None,
     max_model_len: int,
 ) -> SequenceUpdate | None:
-    """News of a sequence whose num_computed is up to date; None if there are none. With a finish_reason it is at its end.
+    """Take a share's result into its sequence. Returns the news; None if there are none. With a finish_reason it is at its end.
 
     Raises AssertionError for a result that cannot be.
     """
+    sequence.num_computed = share.num_computed + share.num_new - len(share.draft_token_ids)
+    sequence.is_decoding = share.needs_sample
     reported = report_prompt_logprobs(sequence, prompt_logprobs)
-    if not needs_sample and reported is None:
+    if not share.needs_sample and reported is None:
         return None
     update = update_of(sequence)
     update.prompt_logprobs = reported
-    if needs_sample:
-        assert token is not None, "the worker returned no token for it"
-        assert 0 <= token.token_id <= MAX_TOKEN_ID, f"the worker returned token id {token.token_id}"
-        update.finish_reason = append_token(sequence, token.token_id, max_model_len)
+    if share.needs_sample:
+        assert sampled is not None, "the worker returned no token for it"
+        num_accepted = _num_accepted(share, sampled)
+        for token_id in sampled.token_ids:
+            update.new_token_ids.append(token_id)
+            update.finish_reason = append_token(sequence, token_id, max_model_len)
+            if update.finish_reason is not None:
+                break  # what was sampled or forced behind the end is no part of the answer
         update.stop_token_id = sequence.stop_token_id
-        update.new_token_ids.append(token.token_id)
-        if token.logprobs is not None:
-            update.logprobs.append(token.logprobs)
+        update.logprobs = sampled.logprobs[: len(update.new_token_ids)]
+        # The last new token is not computed yet, except where an accepted draft was the end.
+        sequence.num_computed += min(num_accepted, len(update.new_token_ids))
     return update
+
+
+def _num_accepted(share: ScheduledSequence, sampled: SampledTokens) -> int:
+    """Drafts of the share that were accepted. Raises AssertionError for tokens that cannot follow from them."""
+    token_ids, num_accepted = sampled.token_ids, sampled.num_accepted
+    assert token_ids and min(token_ids) >= 0 and max(token_ids) <= MAX_TOKEN_ID, f"the worker returned token ids {token_ids}"
+    if num_accepted or share.draft_token_ids:
+        is_prefix = token_ids[:num_accepted] == share.draft_token_ids[:num_accepted]
+        assert 0 <= num_accepted < len(token_ids) and is_prefix, f"{num_accepted} of {share.draft_token_ids}: {token_ids}"
+    return num_accepted
 
 
 def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> FinishReason | None:
@@ -80,10 +96,10 @@ def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> Finis
     """
     output = sequence.output_token_ids
     output.append(token_id)
-    if token_id in sequence.stop_token_ids and len(output) > sequence.sampling.min_tokens:
+    if token_id in sequence.stop_token_ids and len(output) > sequence.request.sampling.min_tokens:
         sequence.stop_token_id = token_id
         return FinishReason.STOP
-    if len(output) >= sequence.max_tokens or sequence.num_tokens >= max_model_len:
+    if len(output) >= sequence.request.max_tokens or sequence.num_tokens >= max_model_len:
         return FinishReason.LENGTH
     return None
 

@@ -4,49 +4,51 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo import __version__
-from octavo.config.server import ServerConfig
+from octavo.config.server import ServerConfig, words_of
 from octavo.server import admin, control
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
-from octavo.server.engine_face import Engine
 from octavo.server.errors import install_handlers
-from octavo.server.inflight import Inflight
 from octavo.server.middleware.access_log import AccessLogMiddleware
 from octavo.server.middleware.auth import AuthMiddleware
 from octavo.server.middleware.drain import DrainMiddleware
 from octavo.server.middleware.limits import BodyLimitMiddleware
+from octavo.server.middleware.paths import PathMiddleware
 from octavo.server.middleware.request_id import RequestIdMiddleware
 from octavo.server.openai.body import Body
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
 from octavo.server.openai.models import get_model, list_models
-from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize
+from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
+from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
+from octavo.server.service.engine_face import Engine
+from octavo.server.service.inflight import Inflight
+from octavo.server.service.service import Service
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> FastAPI:
-    """The app that serves engine under model_name. It shuts the engine down when its lifespan ends.
+    """The app that serves engine under model_name (several names are separated by commas).
+
+    It shuts the engine down when its lifespan ends.
 
     The context is at `app.state.context`; `context.inflight` is the door that a drain closes.
     """
     inflight, api_keys = Inflight(), read_api_keys(config)
-    context = ServerContext(
+    service = Service(
         engine=engine,
-        config=config,
-        model_name=model_name,
+        model_names=tuple(name.strip() for name in model_name.split(",") if name.strip()),
         key_names_tenant=api_keys.names_tenants,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
-        inflight=inflight,
-        bodies=BodyBudget(config.max_body_size),
     )
 
     @asynccontextmanager
@@ -55,47 +57,61 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
         await engine.shutdown()
 
     app = FastAPI(title="octavo", version=__version__, lifespan=lifespan, redirect_slashes=False)
-    app.state.context = context
-    _add_routes(app)
+    app.state.context = ServerContext(
+        service=service, config=config, inflight=inflight, bodies=BodyBudget(config.max_body_size)
+    )
+    _add_routes(app, config)
     install_handlers(app)
-    _add_middleware(app, config, api_keys, inflight)
+    install_schema(app)
+    _add_middleware(app, config, api_keys, inflight, engine.check_health)
     return app
 
 
-def _add_routes(app: FastAPI) -> None:
+def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     def get(path: str, handler: Handler) -> None:
         app.add_api_route(path, handler, methods=["GET"], response_model=None)
 
     def post(path: str, handler: Handler, body: type[Body]) -> None:
-        app.add_api_route(path, handler, methods=["POST"], response_model=None, openapi_extra=_body_schema(body))
+        app.add_api_route(path, handler, methods=["POST"], response_model=None, openapi_extra=request_body(body))
 
     post("/v1/completions", create_completion, CompletionBody)
     post("/v1/chat/completions", create_chat_completion, ChatBody)
     get("/v1/models", list_models)
-    get("/v1/models/{model_id:path}", get_model)
+    app.add_api_route(
+        "/v1/models/{model_id:path}", get_model, methods=["GET"], response_model=None, openapi_extra=MODEL_ID_PARAMETER
+    )
     post("/tokenize", tokenize, TokenizeBody)
     post("/detokenize", detokenize, DetokenizeBody)
     get("/health", admin.health)
     get("/ready", admin.ready)
     get("/metrics", admin.metrics)
+    get("/load", admin.load)
     get("/version", admin.version)
+    if config.enable_tokenizer_info_endpoint:
+        get("/tokenizer_info", tokenizer_info)
     get("/admin/config", control.config)
     get("/admin/memory", control.memory)
     post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)
 
 
-def _body_schema(body: type[Body]) -> dict[str, Any]:
-    """The OpenAPI entry of a body. Handlers read the body themselves, so FastAPI does not know it."""
-    schema = body.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def _add_middleware(app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight) -> None:
-    """Added last means run first: id, log, key, drain, size."""
+def _add_middleware(
+    app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight, check_health: Callable[[], Awaitable[None]]
+) -> None:
+    """Added last means run first: id, log, pages of other origins, path, key, drain, size."""
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
-    app.add_middleware(DrainMiddleware, inflight=inflight)
+    app.add_middleware(DrainMiddleware, inflight=inflight, check_health=check_health)
     app.add_middleware(AuthMiddleware, api_keys=api_keys, admin_api_key=config.admin_api_key)
+    app.add_middleware(PathMiddleware, root_path=config.root_path)
+    origins = words_of(config.allowed_origins, "allowed_origins")
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=words_of(config.allowed_methods, "allowed_methods"),
+            allow_headers=words_of(config.allowed_headers, "allowed_headers"),
+            allow_credentials=config.allow_credentials,
+            expose_headers=("x-request-id", "retry-after"),
+        )
     if not config.disable_log_requests:
         app.add_middleware(AccessLogMiddleware)
     app.add_middleware(RequestIdMiddleware)

@@ -11,12 +11,15 @@ from starlette.responses import Response
 
 from octavo.config.changes import Changes, settings_in_force
 from octavo.kvcache.report import BLOCK_LETTERS
-from octavo.server.context import context_of
+from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import Body, parse_body
+from octavo.server.openai.body import Body, Int64, parse_body
 
-_FIELDS: dict[str, Any] = {name: (hint, None) for name, hint in get_type_hints(Changes).items()}
+# 64 bits are what the wire to the core holds; the core knows the narrower limits.
+_FIELDS: dict[str, Any] = {
+    name: (Int64 | None if hint == int | None else hint, None) for name, hint in get_type_hints(Changes).items()
+}
 ReconfigureBody = create_model(
     "ReconfigureBody",
     __base__=Body,
@@ -27,7 +30,7 @@ ReconfigureBody = create_model(
 
 async def config(request: Request) -> Response:
     """GET /admin/config: {"settings"}: what /admin/reconfigure can change, as it is now."""
-    return json_response(msgspec.json.encode({"settings": settings_in_force(context_of(request).engine.resolved_config)}))
+    return json_response(msgspec.json.encode({"settings": settings_in_force(service_of(request).engine.resolved_config)}))
 
 
 async def reconfigure(request: Request) -> Response:
@@ -37,7 +40,7 @@ async def reconfigure(request: Request) -> Response:
     that cannot be, and nothing has changed then.
     """
     body = parse_body(ReconfigureBody, await read_json_object(request), {})
-    report = await context_of(request).engine.reconfigure(**body.model_dump(exclude_none=True))
+    report = await service_of(request).engine.reconfigure(**body.model_dump(exclude_none=True))
     answer: dict[str, Any] = {
         "changed": report.changed,
         "settings": settings_in_force(report.config),
@@ -50,5 +53,5 @@ async def reconfigure(request: Request) -> Response:
 
 async def memory(request: Request) -> Response:
     """GET /admin/memory: kvcache.report.MemoryReport, with the meaning of the letters of its block map."""
-    report = await context_of(request).engine.memory_stats()
+    report = await service_of(request).engine.memory_stats()
     return json_response(msgspec.json.encode({**msgspec.to_builtins(report), "block_letters": BLOCK_LETTERS}))

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.engine import EngineConfig
@@ -17,11 +18,13 @@ from octavo.engine.frontend.served_model import Report, locate_model
 from octavo.errors import ConfigError
 from octavo.log import setup_logging
 from octavo.server.api_keys import read_api_keys
+from octavo.server.descriptors import ConnectionLimit, raise_descriptor_limit
+from octavo.streams import never_wait
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from octavo.server.engine_face import Engine
+    from octavo.server.service.engine_face import Engine
 
 log = logging.getLogger("octavo.server")
 
@@ -38,7 +41,9 @@ def run_server(
     started_s  when the command began (time.perf_counter()); report hears of the progress of a download
     Raises: ConfigError when the address cannot be bound or the API key is empty, and whatever the engine's start raises.
     """
+    never_wait()
     setup_logging(server_config.log_level)
+    raise_descriptor_limit()
     check_keys(server_config)
     read_api_keys(server_config)  # a fault in the file must not cost the wait for the model
     with bind(server_config.host, server_config.port) as sock:
@@ -151,8 +156,9 @@ async def _serve_app(
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http=BoundedHttpProtocol,
+            http=partial(BoundedHttpProtocol, limit=ConnectionLimit()),  # type: ignore[arg-type]
             ws="none",
+            workers=1,  # hosting services set WEB_CONCURRENCY, which uvicorn would read
             lifespan="off",  # _serve shuts the engine down itself, also when a second signal cuts everything short
             access_log=False,
             log_config=None,
@@ -161,7 +167,7 @@ async def _serve_app(
             timeout_graceful_shutdown=5,
         )
     )
-    _adopt_uvicorn_log()
+    _adopt_logs()
 
     def stop(at_once: bool) -> None:
         server.should_exit = True
@@ -176,12 +182,19 @@ async def _serve_app(
     log.info("stopped")
 
 
-def _adopt_uvicorn_log() -> None:
-    """uvicorn's warnings and tracebacks go where ours go."""
-    uvicorn_log = logging.getLogger("uvicorn")
-    uvicorn_log.handlers = list(logging.getLogger("octavo").handlers)
-    uvicorn_log.setLevel(logging.WARNING)
-    uvicorn_log.propagate = False
+def _adopt_logs() -> None:
+    """Warnings and tracebacks of uvicorn and asyncio go where ours go."""
+    for name in ("uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers = list(logging.getLogger("octavo").handlers)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+    logging.getLogger("uvicorn.error").addFilter(_is_fault)
+
+
+def _is_fault(record: logging.LogRecord) -> bool:
+    """Requests that a second signal cuts short are no faults of the server."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
 def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:
@@ -193,6 +206,6 @@ def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:
     config = context.config
     auth = "no key" if config.api_key is None and config.api_key_file is None else "key required"
     print(
-        f"octavo is ready: http://{shown}:{port}/v1  model {context.model_name}  {auth}  started in {elapsed_s:.2f} s",
+        f"octavo is ready: http://{shown}:{port}/v1  model {context.service.model_name}  {auth}  started in {elapsed_s:.2f} s",
         flush=True,
     )

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from octavo.server.engine_face import Engine
-from octavo.server.inflight import Inflight
+from octavo.server.service.engine_face import Engine
+from octavo.server.service.inflight import Inflight
 
 log = logging.getLogger("octavo.server")
 

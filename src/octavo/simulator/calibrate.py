@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.engine.core.build import build_core
-from octavo.engine.core.engine_core import EngineCore, Worker
+from octavo.engine.core.engine_core import EngineCore
+from octavo.engine.core.retry import Worker
 from octavo.request import Request
 from octavo.sampling_params import SamplingParams
 from octavo.simulator.cost_model import StepLoad, fit, load_of
@@ -64,9 +65,15 @@ class RecordingWorker:
         self._worker = worker
         self.last: StepLoad | None = None
 
-    def execute(self, plan: StepPlan) -> StepResult:
+    def start(self, plan: StepPlan) -> None:
         self.last = load_of(plan)
-        return self._worker.execute(plan)
+        self._worker.start(plan)
+
+    def finish(self) -> StepResult:
+        return self._worker.finish()
+
+    def drop(self) -> None:
+        self._worker.drop()
 
     def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         return self._worker.reconfigure(relayout)

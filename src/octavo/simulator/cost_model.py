@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.step import StepPlan
+from octavo.step import ShareKind, StepPlan
 
 F64 = NDArray[np.float64]
 
@@ -44,9 +43,9 @@ def load_of(plan: StepPlan) -> StepLoad:
     """Prefill tokens, (query, key) pairs, decoding sequences and keys they read, summed over the plan."""
     prefill_tokens = prefill_pairs = decode_seqs = decode_context = 0
     for share in plan.sequences:
-        if share.num_new == 1:
-            decode_seqs += 1
-            decode_context += share.num_computed + 1
+        if share.kind is ShareKind.DECODE:
+            decode_seqs += share.num_new
+            decode_context += pairs_of(share.num_computed, share.num_new)
         else:
             prefill_tokens += share.num_new
             prefill_pairs += pairs_of(share.num_computed, share.num_new)
@@ -82,25 +81,6 @@ class CostModel:
             + self.decode_seq_s * decode_seqs
             + self.context_token_s * decode_context
         )
-
-    def decode_run(self, decode_seqs: int, decode_context: int) -> tuple[float, float]:
-        """(first, growth): of equal decode steps in a row, the i-th (from 0) takes first + i * growth seconds."""
-        return self.seconds(0, 0, decode_seqs, decode_context), self.context_token_s * decode_seqs
-
-
-def steps_before(span_s: float, first_s: float, growth_s: float) -> int:
-    """How many steps begin within span_s, the i-th taking first + i * growth; at least 1."""
-    if span_s == math.inf:
-        return 2**62
-    if growth_s > 0.0:
-        half = first_s - growth_s / 2
-        steps = int((math.sqrt(half * half + 2 * growth_s * span_s) - half) / growth_s)
-    else:
-        steps = int(span_s / first_s)
-    steps = max(1, steps - 1)
-    while steps * first_s + growth_s * (steps * (steps - 1) / 2) < span_s:
-        steps += 1
-    return steps
 
 
 @dataclass(frozen=True, slots=True)

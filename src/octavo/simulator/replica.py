@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
+from octavo.request import DEFAULT_TENANT, Request
 from octavo.sampling_params import SamplingParams
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.scheduler import Scheduler
-from octavo.sequence import DEFAULT_TENANT, Sequence
+from octavo.sequence import Sequence
 from octavo.simulator.cost_model import CostModel, load_of
 from octavo.simulator.jump import fitting_steps, leap
 from octavo.simulator.recorder import Recorder
 from octavo.simulator.trace import Trace
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, ShareKind, StepPlan, StepResult
 
 OWN_TOKEN = 2**31
 """Token ids from here on belong to one request each; those below are shared contents (trace.Shared)."""
@@ -28,16 +29,15 @@ The others learn from every step, and those must all be made."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """What a replica is made of; scheduler.max_model_len is resolved and fits the blocks."""
+    """What a replica is made of; scheduler.max_model_len fits the blocks."""
 
-    scheduler: SchedulerConfig
+    scheduler: ResolvedSchedulerConfig
     num_blocks: int
     block_size: int
     enable_prefix_caching: bool = True
 
     @property
     def max_model_len(self) -> int:
-        assert self.scheduler.max_model_len is not None
         return self.scheduler.max_model_len
 
 
@@ -76,16 +76,18 @@ class Replica:
             self.clock_s = now_s
         trace = self._trace
         sequence = Sequence(
-            seq_id=request,
-            request_id=str(request),
-            prompt_token_ids=prompt_of(trace, request),
-            sampling=_SAMPLING,
-            seed=0,
-            max_tokens=int(trace.num_output[request]),
-            stop_token_ids=frozenset(),
-            arrival_s=now_s,
-            priority=int(trace.priority[request]),
-            tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
+            request,
+            Request(
+                request_id=str(request),
+                prompt_token_ids=prompt_of(trace, request),
+                sampling=_SAMPLING,
+                seed=0,
+                max_tokens=int(trace.num_output[request]),
+                stop_token_ids=[],
+                arrival_s=now_s,
+                priority=int(trace.priority[request]),
+                tenant=trace.tenants[trace.tenant[request]] or DEFAULT_TENANT,
+            ),
         )
         self._live[request] = sequence
         self._steady = []
@@ -111,13 +113,12 @@ class Replica:
         assert plan is not None, "a replica with live requests has a step to make"
         load = load_of(plan)
         end_s = start_s + self._cost.seconds(load.prefill_tokens, load.prefill_pairs, load.decode_seqs, load.decode_context)
-        sampled = [SampledToken(share.seq_id, OWN_TOKEN + share.seq_id) for share in plan.sequences if share.needs_sample]
+        sampled = [SampledTokens(share.seq_id, [OWN_TOKEN + share.seq_id]) for share in plan.sequences if share.needs_sample]
         used_blocks = self.manager.num_blocks - self.manager.num_free
         updates = self.scheduler.settle(plan, StepResult(plan.step_id, sampled), end_s)
         self.clock_s = end_s
         recorder = self._recorder
-        for token in sampled:
-            self._token(token.seq_id, end_s)
+        self._note_tokens(sampled, end_s)
         for update in updates:
             assert update.error is None, update.error
             if update.finish_reason is not None:
@@ -134,14 +135,20 @@ class Replica:
             tokens=len(sampled),
         )
 
-    def _token(self, request: int, now_s: float) -> None:
-        recorder = self._recorder
-        last_s = self._last_token_s.get(request)
-        if last_s is not None:
-            recorder.itl.add(now_s - last_s)
-        elif math.isnan(recorder.first_token_s[request]):
-            recorder.first_token_s[request] = now_s
-        self._last_token_s[request] = now_s
+    def _note_tokens(self, sampled: list[SampledTokens], now_s: float) -> None:
+        recorder, last_token_s = self._recorder, self._last_token_s
+        gaps: dict[float, int] = {}
+        """How many of the tokens follow one of this time; nearly all follow one of the step before."""
+        for token in sampled:
+            request = token.seq_id
+            last_s = last_token_s.get(request)
+            if last_s is not None:
+                gaps[last_s] = gaps.get(last_s, 0) + 1
+            elif math.isnan(recorder.first_token_s[request]):
+                recorder.first_token_s[request] = now_s
+            last_token_s[request] = now_s
+        for last_s, count in gaps.items():
+            recorder.itl.add(now_s - last_s, count)
 
     def _leave(self, request: int) -> None:
         sequence = self._live.pop(request)
@@ -162,7 +169,7 @@ class Replica:
         scheduler = self.scheduler
         if not self._jumps or (scheduler.num_waiting and moved):
             return
-        if all(share.num_new == 1 and share.needs_sample for share in plan.sequences):
+        if all(share.kind is ShareKind.DECODE and share.needs_sample for share in plan.sequences):
             running = [self._live[share.seq_id] for share in plan.sequences if share.seq_id in self._live]
             if len(running) == scheduler.num_running:
                 self._steady = running

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 from octavo.config.cache import GIB, CacheConfig
 from octavo.config.resolve import MAX_DEFAULT_KV_BYTES, fit_step
+from octavo.config.resolved import ResolvedSchedulerConfig, narrowed
 from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 from octavo.simulator.profile import Profile
@@ -65,7 +66,7 @@ def engine_spec(cache: CacheConfig, scheduler: SchedulerConfig, profile: Profile
             param="max_model_len",
         )
     return EngineSpec(
-        scheduler=fit_step(replace(scheduler, max_model_len=max_model_len), []),
+        scheduler=narrowed(ResolvedSchedulerConfig, fit_step(scheduler, []), max_model_len=max_model_len),
         num_blocks=num_blocks,
         block_size=cache.block_size,
         enable_prefix_caching=cache.enable_prefix_caching,

@@ -12,6 +12,7 @@ import jinja2
 from jinja2 import nodes
 
 from octavo.errors import ContextLengthError, InvalidRequestError, LoadError
+from octavo.log import get_logger
 from octavo.text.content_format import (
     ContentFormat,
     Message,
@@ -21,11 +22,14 @@ from octavo.text.content_format import (
     prepare_messages,
 )
 from octavo.text.control_marks import ControlMarks
-from octavo.text.jinja_env import TemplateRaised, make_environment
+from octavo.text.jinja_env import make_environment
+from octavo.text.library import reason
+from octavo.text.template_process import TemplateProcesses
+from octavo.text.template_render import LocalRenderer, Renderer, TemplateFailed
 from octavo.text.tokenizer import Tokenizer
 
-MAX_RENDERED_CHARACTERS = 16_000_000
-MAX_BLAMED_MESSAGES = 32
+MAX_SOURCE_CHARACTERS = 1 << 20
+_logger = get_logger(__name__)
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _RESERVED = frozenset(
     [
@@ -37,8 +41,11 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
+    """One template, looked at: broken is why it cannot be used, "" for a good one."""
+
+    name: str
     source: str
-    template: jinja2.Template
+    broken: str
     content_format: ContentFormat
     takes_strings: bool
     marks: ControlMarks
@@ -64,15 +71,29 @@ class ChatTemplate:
         plain_tokens: Iterable[str] = (),
         origin: str = "chat template",
         clock: Callable[[], datetime] = datetime.now,
+        isolated: bool = False,
+        lenient: bool = False,
     ) -> None:
         """special_tokens: what templates know as bos_token, eos_token, ...; control_tokens: texts that user content must not
-        produce; plain_tokens: other added tokens. Raises LoadError for a template that does not parse."""
+        produce; plain_tokens: other added tokens.
+
+        isolated  render in a process of its own, within limits of time and memory
+        lenient   a template that does not parse is warned of, and refused when it is used
+        Raises LoadError for a template that does not parse, unless lenient.
+        """
         self._special_tokens = dict(special_tokens)
         self._origin = origin
+        self._clock = clock
         environment = make_environment(clock)
         sources = {"default": source} if isinstance(source, str) else dict(source)
         controls, plains = tuple(control_tokens), tuple(plain_tokens)
-        self._templates = {name: self._compile(environment, name, text, controls, plains) for name, text in sources.items()}
+        self._templates = {name: self._look_at(environment, name, text, controls, plains) for name, text in sources.items()}
+        for compiled in self._templates.values():
+            if compiled.broken and not lenient:
+                raise LoadError(compiled.broken)
+            if compiled.broken:
+                _logger.warning("%s; chats are refused where it is needed", compiled.broken)
+        self._renderer: Renderer = TemplateProcesses(sources) if isolated else LocalRenderer(sources)
 
     @classmethod
     def for_tokenizer(cls, tokenizer: Tokenizer, override: str | None = None) -> ChatTemplate:
@@ -84,7 +105,18 @@ class ChatTemplate:
             control_tokens=[text for token_id, text in tokenizer.added_tokens.items() if token_id in special],
             plain_tokens=[text for token_id, text in tokenizer.added_tokens.items() if token_id not in special],
             origin=tokenizer.spec.source if override is None else "--chat-template",
+            isolated=True,
+            lenient=override is None,
         )
+
+    def warm(self) -> None:
+        """Start what the first rendering needs, without waiting for it."""
+        if self.exists:
+            self._renderer.warm()
+
+    def close(self) -> None:
+        """End the processes that render; what still renders fails. Safe to call twice."""
+        self._renderer.close()
 
     @property
     def exists(self) -> bool:
@@ -148,7 +180,7 @@ class ChatTemplate:
             text = _cut_at_final_message(text, final)
         return RenderedChat(text if mark is None else compiled.marks.restore(text, mark), mark)
 
-    def _compile(
+    def _look_at(
         self,
         environment: jinja2.Environment,
         name: str,
@@ -156,20 +188,30 @@ class ChatTemplate:
         controls: tuple[str, ...],
         plains: tuple[str, ...],
     ) -> _Compiled:
+        broken, tree = "", nodes.Template([])
         try:
+            if len(source) > MAX_SOURCE_CHARACTERS:
+                raise ValueError(f"{len(source)} characters, more than {MAX_SOURCE_CHARACTERS}")
             tree = environment.parse(source)
-            template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError, ValueError, OverflowError) as error:
-            raise LoadError(f"{self._origin}: chat template {name!r} is not valid Jinja: {error}") from None
+            environment.compile(source, raw=True)
+        except (jinja2.TemplateError, RecursionError, ValueError, OverflowError, MemoryError) as error:
+            broken = f"{self._origin}: chat template {name!r} is not valid Jinja: {reason(error)}"
         literals = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value}
         marks = ControlMarks(controls, plains, literals)
-        return _Compiled(source, template, detect_content_format(tree), accepts_string_content(tree), marks)
+        return _Compiled(name, source, broken, detect_content_format(tree), accepts_string_content(tree), marks)
 
     def _select(self, tools: object) -> _Compiled:
         """The template for this request: "tool_use" if there are tools and such a template, else "default"."""
         name = "tool_use" if tools is not None and "tool_use" in self._templates else "default"
         if name in self._templates:
-            return self._templates[name]
+            compiled = self._templates[name]
+            if compiled.broken:
+                raise InvalidRequestError(
+                    f"{compiled.broken}; start with --chat-template FILE or use /v1/completions",
+                    param="messages",
+                    code="no_chat_template",
+                )
+            return compiled
         known = f"; it has only the named templates {', '.join(sorted(self._templates))}" if self._templates else ""
         raise InvalidRequestError(
             f"this model has no default chat template{known}; start with --chat-template FILE or use /v1/completions",
@@ -179,26 +221,13 @@ class ChatTemplate:
 
     def _run(self, compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
         try:
-            return _render_bounded(compiled.template, chat, variables)
-        except TemplateRaised as error:
-            raise InvalidRequestError(f"the chat template refused the messages: {error}", param="messages") from None
-        except InvalidRequestError:
-            raise
-        except Exception as error:
-            place = self._blame(compiled, chat, variables)
-            raise InvalidRequestError(
-                f"the chat template failed at {place}: {type(error).__name__}: {str(error)[:500]}", param="messages"
-            ) from None
-
-    @staticmethod
-    def _blame(compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
-        """The first message with which rendering fails, found by rendering ever longer beginnings of the chat."""
-        for count in range(1, min(len(chat), MAX_BLAMED_MESSAGES) + 1):
-            try:
-                _render_bounded(compiled.template, chat[:count], variables)
-            except Exception:
-                return f"messages.{count - 1} (role {chat[count - 1]['role']!r})"
-        return "messages"
+            return self._renderer.render(compiled.name, {**variables, "messages": chat}, self._clock())
+        except TemplateFailed as error:
+            said = {
+                "raised": f"the chat template refused the messages: {error.reason}",
+                "large": f"{error.reason}; send fewer or shorter messages",
+            }
+            raise InvalidRequestError(said.get(error.kind, error.reason), param="messages") from None
 
 
 def _check_request(extra: Mapping[str, Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
@@ -248,20 +277,6 @@ def _strings(value: Any) -> Iterable[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _strings(item)
-
-
-def _render_bounded(template: jinja2.Template, chat: list[Message], variables: Mapping[str, Any]) -> str:
-    pieces: list[str] = []
-    size = 0
-    for piece in template.generate({**variables, "messages": chat}):
-        size += len(piece)
-        if size > MAX_RENDERED_CHARACTERS:
-            raise InvalidRequestError(
-                f"the rendered chat exceeds {MAX_RENDERED_CHARACTERS} characters; send fewer or shorter messages",
-                param="messages",
-            )
-        pieces.append(piece)
-    return "".join(pieces)
 
 
 def _open_final_message(chat: list[Message], source: str) -> str:

@@ -15,15 +15,23 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Backend
 
 from octavo.errors import LoadError
+from octavo.loader.fields import Fields, shown
 from octavo.text.gguf_merges import TokenType, merges_from_scores
+from octavo.text.library import is_fault, reason
 from octavo.text.pre_tokenizers import PRE_TOKENIZER_RULES, build_pre_tokenizer
 from octavo.text.token_bytes import SPACE_MARK
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
+from octavo.text.vocabulary_limits import check_charsmap, check_pieces, check_scores
 
 _T = TypeVar("_T", int, float, str)
 
 _UNPICKABLE_SCORE = -1e6
 """Unigram score of control tokens: plain text must never be segmented into one."""
+
+_DEFAULT_IDS = {
+    "llama": {"bos": 1, "eos": 2, "unknown": 0},
+    "t5": {"eos": 1, "unknown": 2, "padding": 0},
+}
 
 _END_OF_TURN_TEXTS = frozenset(
     {
@@ -52,19 +60,21 @@ class _Vocabulary:
     def flag(self, name: str, default: bool) -> bool:
         value = self.metadata.get(f"tokenizer.ggml.{name}", default)
         if not isinstance(value, bool):
-            raise LoadError(f"{self.source}: tokenizer.ggml.{name} is {value!r}; it must be true or false")
+            raise LoadError(f"{self.source}: tokenizer.ggml.{name} is {shown(value)}; it must be true or false")
         return value
 
     def token_id(self, name: str) -> int | None:
-        """Id under tokenizer.ggml.{name}_token_id, None where absent or -1."""
-        value = self.metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if value is None or value in (-1, 0xFFFFFFFF):
-            return None
-        if not isinstance(value, int) or not 0 <= value < len(self.tokens):
-            raise LoadError(
-                f"{self.source}: tokenizer.ggml.{name}_token_id is {value!r}; the vocabulary has ids 0..{len(self.tokens) - 1}"
-            )
-        return value
+        """Id under tokenizer.ggml.{name}_token_id; None where it is -1 or beyond the vocabulary, which llama.cpp warns of.
+
+        Absent, it is the id that SentencePiece gives these tokens. llama.cpp has such a default for byte-level BPE too, 11,
+        which is right for one model and an ordinary word of all others.
+        """
+        key = f"{name}_token_id"
+        if f"tokenizer.ggml.{key}" not in self.metadata:
+            default = _DEFAULT_IDS.get(self.model, {}).get(name, len(self.tokens))
+            return default if default < len(self.tokens) else None
+        ids = Fields(self.metadata, self.source, "tokenizer.ggml.").token_ids(key, len(self.tokens))
+        return ids[0] if ids else None
 
     def of_type(self, *wanted: TokenType) -> list[int]:
         return [i for i, kind in enumerate(self.types) if kind in wanted]
@@ -76,8 +86,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, object], path: Path) -> Tokenizer
     model = metadata.get("tokenizer.ggml.model")
     builder = _BUILDERS.get(model) if isinstance(model, str) else None
     if builder is None or not isinstance(model, str):
-        raise LoadError(f"{source}: tokenizer.ggml.model is {model!r}; known: {', '.join(sorted(_BUILDERS))}")
+        raise LoadError(f"{source}: tokenizer.ggml.model is {shown(model)}; known: {', '.join(sorted(_BUILDERS))}")
     tokens = _array(metadata, "tokenizer.ggml.tokens", str, source)
+    check_pieces(tokens, f"{source}: tokenizer.ggml.tokens")
     types = [int(TokenType.NORMAL)] * len(tokens)
     if "tokenizer.ggml.token_type" in metadata:
         types = _array(metadata, "tokenizer.ggml.token_type", int, source, len(tokens))
@@ -91,8 +102,13 @@ def tokenizer_from_gguf(metadata: Mapping[str, object], path: Path) -> Tokenizer
         types,
         {token: i for i, token in enumerate(tokens)},
     )
-    backend, adds_bos, adds_eos = builder(vocabulary)
-    _add_tokens(backend, vocabulary)
+    try:
+        backend, adds_bos, adds_eos = builder(vocabulary)
+        _add_tokens(backend, vocabulary)
+    except BaseException as error:
+        if isinstance(error, LoadError) or not is_fault(error):
+            raise
+        raise LoadError(f"{source}: the tokenizers library cannot use its vocabulary ({reason(error)})") from None
     spec = _read_spec(
         vocabulary,
         vocabulary.flag("add_bos_token", adds_bos),
@@ -107,14 +123,16 @@ def _build_byte_level(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
     rule = PRE_TOKENIZER_RULES.get(name) if isinstance(name, str) else None
     if rule is None:
         raise LoadError(
-            f"{vocabulary.source}: the pre-tokenizer {name!r} (tokenizer.ggml.pre) is unknown, and text cannot be cut as the "
+            f"{vocabulary.source}: the pre-tokenizer {shown(name)} (tokenizer.ggml.pre) is unknown; text cannot be cut as the "
             f"model learned it; known: {', '.join(sorted(PRE_TOKENIZER_RULES))}"
         )
     merges = _read_merges(vocabulary)
     try:
         bpe = models.BPE(vocab=vocabulary.ids, merges=merges, ignore_merges=rule.ignore_merges)
     except Exception as error:
-        raise LoadError(f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}") from None
+        raise LoadError(
+            f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {reason(error)}"
+        ) from None
     backend = Backend(bpe)
     if rule.nfc:
         backend.normalizer = normalizers.NFC()
@@ -146,7 +164,9 @@ def _build_sentencepiece(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
             byte_fallback=bool(vocabulary.of_type(TokenType.BYTE)),
         )
     except Exception as error:
-        raise LoadError(f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {error}") from None
+        raise LoadError(
+            f"{vocabulary.source}: tokenizer.ggml.merges does not fit tokenizer.ggml.tokens: {reason(error)}"
+        ) from None
     backend = Backend(bpe)
     adds_space = vocabulary.flag("add_space_prefix", vocabulary.model == "llama")
     to_mark = normalizers.Replace(" ", SPACE_MARK)
@@ -166,6 +186,7 @@ def _build_unigram(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
         vocabulary.source,
         len(vocabulary.tokens),
     )
+    check_scores(scores, f"{vocabulary.source}: tokenizer.ggml.scores")
     plain = {TokenType.NORMAL, TokenType.USER_DEFINED}
     pieces = [
         (token, score if kind in plain else _UNPICKABLE_SCORE)
@@ -215,10 +236,14 @@ def _mark_decoder(strips_space: bool) -> decoders.Decoder:
 
 
 def _charsmap_normalizer(charsmap: list[int], source: str) -> normalizers.Normalizer:
+    content = bytes(byte & 0xFF for byte in charsmap)
+    check_charsmap(content, f"{source}: tokenizer.ggml.precompiled_charsmap")
     try:
-        return normalizers.Precompiled(bytes(byte & 0xFF for byte in charsmap))
-    except Exception as error:
-        raise LoadError(f"{source}: tokenizer.ggml.precompiled_charsmap is damaged: {error}") from None
+        return normalizers.Precompiled(content)
+    except BaseException as error:
+        if not is_fault(error):
+            raise
+        raise LoadError(f"{source}: tokenizer.ggml.precompiled_charsmap is damaged ({reason(error)})") from None
 
 
 def _respell_spaces(tokens: list[str]) -> list[str]:
@@ -248,7 +273,9 @@ def _read_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     for index, line in enumerate(_array(vocabulary.metadata, "tokenizer.ggml.merges", str, vocabulary.source)):
         left, space, right = line.partition(" ")
         if not (left and space and right):
-            raise LoadError(f"{vocabulary.source}: tokenizer.ggml.merges, entry {index} is {line!r}; expected 'left right'")
+            raise LoadError(
+                f"{vocabulary.source}: tokenizer.ggml.merges, entry {index} is {shown(line)}; expected 'left right'"
+            )
         merges.append((left, right))
     return merges
 
@@ -294,7 +321,7 @@ def _array(
     accepted = {int, float} if kind is float else {kind}
     if not accepted.issuperset(map(type, value)):
         wrong = next(i for i, item in enumerate(value) if type(item) not in accepted)
-        raise LoadError(f"{source}: {key}, entry {wrong} is {value[wrong]!r}; expected {kind.__name__}")
+        raise LoadError(f"{source}: {key}, entry {wrong} is {shown(value[wrong])}; expected {kind.__name__}")
     if length is not None and len(value) != length:
         raise LoadError(f"{source}: {key} has {len(value)} entries, but tokenizer.ggml.tokens has {length}")
     return value

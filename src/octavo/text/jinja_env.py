@@ -57,7 +57,10 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 def make_environment(clock: Callable[[], datetime]) -> ImmutableSandboxedEnvironment:
     """A fresh environment; clock answers strftime_now()."""
-    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, jinja2.ext.loopcontrols])
+    # Not optimised: the optimiser computes constant expressions such as 'a'|center(10**9) while it compiles.
+    environment = _Environment(
+        trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[_GenerationTag, jinja2.ext.loopcontrols]
+    )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda layout: clock().strftime(layout)

@@ -27,6 +27,7 @@ class DecoderRules:
     byte_level     undo GPT-2's byte alphabet (Radford et al., 2019)
     byte_fallback  "<0x0A>" is the byte 0x0A (SentencePiece)
     replacements   (old, new) pairs applied to the token text in order
+    separator      put before every token; with "strip_one" it stands between them
     leading_space  "strip_one": one space at the start of a sequence goes (decoder step Strip); "strip_first_token": all
                    marks of the first token go (decoder step Metaspace); "keep": nothing is removed
     """
@@ -34,6 +35,7 @@ class DecoderRules:
     byte_level: bool = False
     byte_fallback: bool = False
     replacements: tuple[tuple[str, str], ...] = ()
+    separator: str = ""
     leading_space: LeadingSpace = "keep"
 
 
@@ -51,8 +53,8 @@ _BYTE_OF_CHAR = gpt2_byte_alphabet()
 
 def parse_decoder(description: dict[str, Any] | None, source: str) -> DecoderRules:
     """Read a `tokenizers` decoder description (its JSON form); LoadError names a step that cannot work token by token."""
-    if description is None:
-        return DecoderRules()
+    if description is None:  # then the library joins the tokens with spaces
+        return DecoderRules(separator=" ", leading_space="strip_one")
     steps = description["decoders"] if description.get("type") == "Sequence" else [description]
     byte_level = byte_fallback = False
     replacements: list[tuple[str, str]] = []
@@ -75,7 +77,7 @@ def parse_decoder(description: dict[str, Any] | None, source: str) -> DecoderRul
                 f"{source}: decoder step {json.dumps(step)[:200]} is not supported; "
                 "known steps: ByteLevel, ByteFallback, Replace (string), Strip (one leading space), Metaspace, Fuse"
             )
-    return DecoderRules(byte_level, byte_fallback, tuple(replacements), leading)
+    return DecoderRules(byte_level, byte_fallback, tuple(replacements), leading_space=leading)
 
 
 def bytes_of_token(text: str, rules: DecoderRules, is_added: bool) -> bytes:
@@ -93,4 +95,4 @@ def bytes_of_token(text: str, rules: DecoderRules, is_added: bool) -> bytes:
                 pass
     for old, new in rules.replacements:
         text = text.replace(old, new)
-    return text.encode("utf-8", "replace")
+    return (rules.separator + text).encode("utf-8", "replace")

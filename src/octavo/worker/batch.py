@@ -2,12 +2,12 @@
 
 Each resident sequence has a row (not to be confused with the rows of a step, which are tokens):
 
-    token_ids     [rows, max_model_len + 1]   prompt, then outputs; num_tokens says how many
+    token_ids     [rows, max_model_len]       prompt, then outputs; num_tokens says how many
     block_tables  [rows, max_blocks]          block ids by position // block_size; num_blocks says how many
     settings      one array per sampling field, [rows]
 
-A step gathers from them with whole-array operations; Python loops run over sequences at most, never over tokens. What is looked
-at one sequence at a time (num_tokens, num_blocks) stands in SequenceState: a number taken out of an array costs five of those.
+A step gathers from them with whole-array operations; Python loops run over sequences at most, never over tokens. What is read
+one sequence at a time (num_tokens, num_blocks) stands in ResidentSequence: a number taken out of an array costs five of those.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from octavo.worker.settings import SettingsTable
 
 
 @dataclass(slots=True, eq=False)
-class SequenceState:
+class ResidentSequence:
     """The parts of a sequence that are no arrays. Each stay in the batch has one of its own, equal to itself alone.
 
     masked_ids    ids masked while there are fewer than min_tokens outputs, int32
     has_history   penalties are on, so that the sampler needs the token ids
-    has_bias      logit_bias or min_tokens are set, so that the sampler may have to add to its logits
+    rope_shift    rows of the table of angles between position 0 and the row of the sequence's first token
+    has_bias      logit_bias, bad_words or min_tokens are set, so that the sampler may have to add to its logits
     """
 
     seq_id: int
@@ -42,22 +43,30 @@ class SequenceState:
     has_history: bool
     has_bias: bool
     num_tokens: int
+    rope_shift: int = 0
     num_blocks: int = 0
 
 
 @dataclass(slots=True)
-class Share:
+class Segment:
     """Part of a sequence computed by one forward pass: positions [first, first + num_new).
 
     needs_sample        the logits of the last position choose the next token
     prompt_logit_rows   how many of the first positions' logits are wanted for prompt logprobs
+    num_drafts          how many of the last positions hold guesses, to be verified: their logits, and those before, are wanted
     """
 
-    state: SequenceState
+    state: ResidentSequence
     first: int
     num_new: int
     needs_sample: bool
     prompt_logit_rows: int
+    num_drafts: int = 0
+
+    @property
+    def extra_logit_rows(self) -> int:
+        """Rows of logits beside the one that a sequence needs to go on."""
+        return self.prompt_logit_rows + self.num_drafts
 
 
 class Batch:
@@ -68,6 +77,7 @@ class Batch:
     max_logits     most rows of logits of one forward pass
     max_model_len  longest sequence, prompt and output
     num_blocks     blocks of the KV cache; ids are below it
+    longest_short_prompt  of a table of angles with two halves: longer prompts read the second (RopeConfig); None: one whole
     """
 
     def __init__(
@@ -80,18 +90,20 @@ class Batch:
         block_size: int,
         num_blocks: int,
         vocab_size: int,
+        longest_short_prompt: int | None = None,
     ) -> None:
         self.max_tokens = max_tokens
         self.max_logits = max_logits
         self.max_model_len = max_model_len
         self.block_size = block_size
         self.vocab_size = vocab_size
+        self._longest_short_prompt = longest_short_prompt
         self._num_kv_blocks = num_blocks
         self._max_blocks = blocks_for(max_model_len, block_size)
-        self._states: dict[int, SequenceState] = {}
+        self._states: dict[int, ResidentSequence] = {}
         self._free_rows = list(range(max_seqs))[::-1]
         # zeros, not empty: the system hands out untouched pages, so a row costs memory only as far as it is filled.
-        self.token_ids: I32 = np.zeros((max_seqs, max_model_len + 1), np.int32)
+        self.token_ids: I32 = np.zeros((max_seqs, max_model_len), np.int32)
         self.block_tables: I32 = np.zeros((max_seqs, self._max_blocks), np.int32)
         self.settings = SettingsTable(max_seqs)
         self._inputs = _input_buffers(max_seqs, max_tokens, max_logits, self._max_blocks)
@@ -109,8 +121,8 @@ class Batch:
         if state is not None:
             self._free_rows.append(state.row)
 
-    def update(self, scheduled: ScheduledSequence) -> SequenceState:
-        """Take in what a plan says of one sequence: itself if new, its new and replaced blocks.
+    def update(self, scheduled: ScheduledSequence) -> ResidentSequence:
+        """Take in what a plan says of one sequence: itself if new, its new tokens, its new and replaced blocks.
 
         Raises: ValueError if the plan contradicts what is known; the sequence is then to be removed.
         """
@@ -120,14 +132,24 @@ class Batch:
         state = self._states.get(scheduled.seq_id)
         if state is None:
             raise ValueError(f"sequence {scheduled.seq_id} was scheduled but never introduced")
+        if scheduled.token_ids:
+            self._write(state, scheduled.token_ids)
+            state.num_tokens += len(scheduled.token_ids)
+        if scheduled.draft_token_ids:
+            self._write(state, scheduled.draft_token_ids)
         if scheduled.new_block_ids or scheduled.replaced_blocks:
             self._update_blocks(state, scheduled)
         end, covered = scheduled.num_computed + scheduled.num_new, state.num_blocks * self.block_size
-        if scheduled.num_new < 1 or scheduled.num_computed < 0 or end > state.num_tokens or end > covered:
+        num_known = state.num_tokens + len(scheduled.draft_token_ids)
+        if scheduled.num_new < 1 or scheduled.num_computed < 0 or end > num_known or end > covered:
             raise ValueError(
-                f"positions {scheduled.num_computed} to {end} were scheduled; {state.num_tokens} tokens are known, "
+                f"positions {scheduled.num_computed} to {end} were scheduled; {num_known} tokens are known, "
                 f"blocks cover {covered}"
             )
+        if scheduled.needs_sample and end != num_known:
+            raise ValueError(f"a sample was asked for behind position {end}; {num_known} tokens are known")
+        if scheduled.draft_token_ids and not (scheduled.needs_sample and len(scheduled.draft_token_ids) < scheduled.num_new):
+            raise ValueError("drafts were scheduled without the token before them, or without a sample")
         return state
 
     def relay(self, relayout: Relayout, max_logits: int) -> None:
@@ -151,23 +173,23 @@ class Batch:
         for seq_id in self._states.keys() - relayout.tables.keys():
             self.remove(seq_id)
 
-    def append(self, state: SequenceState, token_id: int) -> None:
-        """Add the token that a sequence just produced."""
-        self.token_ids[state.row, state.num_tokens] = token_id
-        state.num_tokens += 1
-
-    def blocks(self, state: SequenceState) -> I32:
+    def blocks(self, state: ResidentSequence) -> I32:
         """The block table, a view int32 [num_blocks]."""
         return self.block_tables[state.row, : state.num_blocks]
 
-    def history(self, state: SequenceState) -> I32:
-        """Prompt and output token ids so far, a view int32 [num_tokens]."""
+    def history(self, state: ResidentSequence) -> I32:
+        """Prompt and output token ids so far, a view int32 [num_tokens]. What stands behind them are the drafts of the step."""
         return self.token_ids[state.row, : state.num_tokens]
 
-    def step_inputs(self, shares: Sequence[Share]) -> StepInputs:
+    def drafts(self, state: ResidentSequence, count: int) -> list[int]:
+        """The first `count` drafts of the step."""
+        drafts: list[int] = self.token_ids[state.row, state.num_tokens : state.num_tokens + count].tolist()
+        return drafts
+
+    def step_inputs(self, shares: Sequence[Segment]) -> StepInputs:
         """The arrays of one forward pass, views into buffers that the next call overwrites.
 
-        Logit rows stand share by share: first those for prompt logprobs, then the one to sample from.
+        Logit rows stand share by share: first those for prompt logprobs, then those to sample from.
         """
         if all(share.num_new == 1 and share.needs_sample and not share.prompt_logit_rows for share in shares):
             return self._decode_inputs(shares)
@@ -188,9 +210,11 @@ class Batch:
         blocks, offsets = np.divmod(positions, self.block_size)
         slots[:] = self.block_tables[token_rows, blocks] * self.block_size + offsets
         tables = self._tables_of(rows, int((first + num_new).max()))
+        if self._longest_short_prompt is not None:
+            positions += np.repeat(np.array([share.state.rope_shift for share in shares], np.int32), num_new)
         return StepInputs(token_ids, positions, slots, query_start, first, tables, self._logit_rows(shares, query_start))
 
-    def _decode_inputs(self, shares: Sequence[Share]) -> StepInputs:
+    def _decode_inputs(self, shares: Sequence[Segment]) -> StepInputs:
         """The same for a step of decodes, where a share is a row. After a forward pass no cache holds any of this code: a loop
         over the sequences takes half the time of the whole-array operations above, up to 32 of them at least."""
         count, size = len(shares), self.block_size
@@ -210,9 +234,13 @@ class Batch:
         first[:], buffers.token_ids[:count], buffers.slot_mapping[:count] = positions, token_ids, slots
         tables = self._tables_of(rows, max(positions) + 1)
         counting = self._counting
+        angles = first
+        if self._longest_short_prompt is not None:
+            angles = buffers.positions[:count]
+            np.add(first, [share.state.rope_shift for share in shares], out=angles, casting="unsafe")
         return StepInputs(
             buffers.token_ids[:count],
-            first,
+            angles,
             buffers.slot_mapping[:count],
             counting[: count + 1],
             first,
@@ -226,7 +254,7 @@ class Batch:
         tables = self._inputs.block_tables.reshape(-1)[: len(rows) * width].reshape(len(rows), width)
         return np.take(self.block_tables[:, :width], rows, axis=0, out=tables)
 
-    def _logit_rows(self, shares: Sequence[Share], query_start: I32) -> I32:
+    def _logit_rows(self, shares: Sequence[Segment], query_start: I32) -> I32:
         """Rows of the step whose logits are wanted, in share order."""
         out, end = self._inputs.logit_rows, 0
         for index, share in enumerate(shares):
@@ -235,8 +263,9 @@ class Batch:
                 out[end : end + share.prompt_logit_rows] = np.arange(start, start + share.prompt_logit_rows)
                 end += share.prompt_logit_rows
             if share.needs_sample:
-                out[end] = query_start[index + 1] - 1
-                end += 1
+                last, count = int(query_start[index + 1]), share.num_drafts + 1
+                out[end : end + count] = range(last - count, last)
+                end += count
         return out[:end]
 
     def _add(self, seq_id: int, new: NewSequence) -> None:
@@ -252,18 +281,32 @@ class Batch:
         has_history = self.settings.set(row, new)
         self._free_rows.pop()
         self.token_ids[row, : token_ids.size] = token_ids
-        self._states[seq_id] = SequenceState(
+        self._states[seq_id] = ResidentSequence(
             seq_id,
             row,
             new.num_prompt,
             new.sampling,
             masked_ids=np.array(masked, np.int32),
             has_history=has_history,
-            has_bias=bool(new.sampling.logit_bias) or new.sampling.min_tokens > 0,
+            has_bias=bool(new.sampling.logit_bias or new.sampling.bad_words_ids) or new.sampling.min_tokens > 0,
             num_tokens=token_ids.size,
+            rope_shift=self._rope_shift(new.num_prompt),
         )
 
-    def _update_blocks(self, state: SequenceState, scheduled: ScheduledSequence) -> None:
+    def _rope_shift(self, num_prompt: int) -> int:
+        is_long = self._longest_short_prompt is not None and num_prompt > self._longest_short_prompt
+        return self.max_model_len if is_long else 0
+
+    def _write(self, state: ResidentSequence, token_ids: list[int]) -> None:
+        """Put token ids behind the known ones."""
+        start, end = state.num_tokens, state.num_tokens + len(token_ids)
+        if end > self.max_model_len:
+            raise ValueError(f"{end} tokens do not fit max_model_len {self.max_model_len}")
+        if min(token_ids) < 0 or max(token_ids) >= self.vocab_size:
+            raise ValueError(f"token ids {token_ids} were scheduled, vocab_size is {self.vocab_size}")
+        self.token_ids[state.row, start:end] = token_ids
+
+    def _update_blocks(self, state: ResidentSequence, scheduled: ScheduledSequence) -> None:
         table, start = self.block_tables[state.row], state.num_blocks
         end = start + len(scheduled.new_block_ids)
         if end > self._max_blocks:

@@ -1,29 +1,57 @@
-"""LoadedModel: a checkpoint on a device, ready to run steps of some size over a KV cache of some size."""
+"""LoadedModel: a checkpoint on a device, first its parameters, then a KV cache of some size and a program for steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from octavo.config.engine import EngineConfig
+from octavo.config.machine import read_machine
+from octavo.config.model import ModelConfig
+from octavo.config.resolve import Resolved, resolve
+from octavo.config.resolved import ResolvedConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.models.parameters import ParameterSource
 from octavo.models.registry import load_model
-from octavo.ops.interface import Backend, KVCacheSpec, Model, Program
-from octavo.ops.registry import make_backend
+from octavo.models.source import LoadedParameters
+from octavo.ops.interface import KVCacheSpec, Model, Program
+from octavo.ops.registry import AnyBackend, make_backend
 from octavo.step import Relayout
+from octavo.worker.memory import kv_block_bytes
 
 
 class LoadedModel:
-    """A device, a model's parameters on it, and the program compiled for the present sizes."""
+    """A model's parameters on a device. `allocate` adds what its memory allows: a KV cache, and a program that works on it."""
 
-    def __init__(self, backend: Backend, model: Model, cache: KVCacheSpec, program: Program, eager: bool) -> None:
+    def __init__(self, backend: AnyBackend, model: Model[Any, Any], config: ModelConfig, *, eager: bool) -> None:
         self.backend = backend
-        self.program = program
+        self.config = config
         self._model = model
-        self._cache = cache
         self._eager = eager
+        self._max_position = 0
+        self._cache: KVCacheSpec
+        self.program: Program[Any]
+
+    def allocate(self, config: ResolvedConfig, max_logits: int) -> None:
+        """The KV cache, and a program for steps of the scheduler's limits.
+
+        config       resolved with what `backend.available_bytes` says now
+        max_logits   most rows of logits of one step
+        Raises: ConfigError for memory that cannot be had, LoadError for a rotation whose angles cannot be computed.
+        """
+        cache, scheduler = config.cache, config.scheduler
+        self._max_position = scheduler.max_model_len
+        self._cache = KVCacheSpec(
+            num_layers=self.config.num_layers,
+            num_blocks=cache.num_blocks,
+            num_kv_heads=self.config.num_kv_heads,
+            block_size=cache.block_size,
+            head_dim=self.config.head_dim,
+            dtype=cache.kv_cache_dtype,
+        )
+        self.backend.allocate_kv_cache(self._cache)
+        self.program = self._compile(scheduler.max_num_batched_tokens, max_logits, scheduler.max_num_seqs)
 
     @contextmanager
     def resizing(self, relayout: Relayout, max_logits: int) -> Iterator[None]:
@@ -37,13 +65,7 @@ class LoadedModel:
             cache = replace(cache, num_blocks=relayout.num_blocks, block_size=relayout.block_size)
             previous = self.backend.replace_kv_cache(cache)
         try:
-            self.program = self.backend.compile(
-                self._model,
-                max_tokens=relayout.max_num_batched_tokens,
-                max_logits=max_logits,
-                max_seqs=relayout.max_num_seqs,
-                eager=self._eager,
-            )
+            self.program = self._compile(relayout.max_num_batched_tokens, max_logits, relayout.max_num_seqs)
             yield
         except BaseException:
             self.program = program
@@ -54,18 +76,41 @@ class LoadedModel:
             self.backend.move_tokens(previous, relayout.moves)
         self._cache = cache
 
+    @property
+    def longest_short_prompt(self) -> int | None:
+        """See RopeConfig.longest_short_prompt."""
+        return self.config.rope.longest_short_prompt(self._max_position)
 
-def load_program(config: EngineConfig, checkpoint: Checkpoint, num_blocks: int, max_logits: int) -> LoadedModel:
-    """The checkpoint's model on config.backend.device, with its KV cache, for steps of the scheduler's limits.
+    def _compile(self, max_tokens: int, max_logits: int, max_seqs: int) -> Program[Any]:
+        return self.backend.compile(
+            self._model,
+            max_tokens=max_tokens,
+            max_logits=max_logits,
+            max_seqs=max_seqs,
+            # With two halves, the table of positions has twice as many rows.
+            max_position=self._max_position * (1 if self.longest_short_prompt is None else 2),
+            eager=self._eager,
+        )
 
-    config       resolved: num_threads and max_model_len are set
-    num_blocks   KV blocks to reserve
-    max_logits   most rows of logits of one step
-    Raises: LoadError for weights that do not fit the architecture, ConfigError for a device or memory that cannot be had.
+
+def load_and_resolve(config: EngineConfig, checkpoint: Checkpoint) -> tuple[LoadedModel, Resolved]:
+    """Load the parameters, measure what memory they leave, and resolve `config` with that.
+
+    Raises: LoadError and ConfigError as `load_parameters` and `resolve` do; what no weights could make fit is refused first.
     """
-    model_config, scheduler = checkpoint.config, config.scheduler
-    assert config.backend.num_threads is not None, "the configuration is not resolved"
-    assert scheduler.max_model_len is not None, "the configuration is not resolved"
+    machine = read_machine()
+    planned = resolve(config, checkpoint.config, machine, kv_block_bytes)
+    loaded = load_parameters(planned.config, checkpoint)
+    machine = replace(machine, available_bytes=loaded.backend.available_bytes())
+    return loaded, resolve(config, checkpoint.config, machine, kv_block_bytes, weight_bytes=checkpoint.weight_bytes)
+
+
+def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedModel:
+    """The checkpoint's model on config.backend.device, its parameters alone.
+
+    config       num_threads is set
+    Raises: LoadError for weights that do not fit the architecture, ConfigError for a device that cannot be had.
+    """
     backend = make_backend(
         config.backend.device,
         num_threads=config.backend.num_threads,
@@ -74,23 +119,5 @@ def load_program(config: EngineConfig, checkpoint: Checkpoint, num_blocks: int, 
         quantization=config.loading.quantization,
         group_size=config.loading.quantization_group_size,
     )
-    source = ParameterSource(checkpoint.tensors, backend.parameters, str(checkpoint.path))
-    model = load_model(model_config, source, scheduler.max_model_len)
-    cache = KVCacheSpec(
-        num_layers=model_config.num_layers,
-        num_blocks=num_blocks,
-        num_kv_heads=model_config.num_kv_heads,
-        block_size=config.cache.block_size,
-        head_dim=model_config.head_dim,
-        dtype=config.cache.kv_cache_dtype,
-    )
-    backend.allocate_kv_cache(cache)
-    eager = config.backend.enforce_eager
-    program = backend.compile(
-        model,
-        max_tokens=scheduler.max_num_batched_tokens,
-        max_logits=max_logits,
-        max_seqs=scheduler.max_num_seqs,
-        eager=eager,
-    )
-    return LoadedModel(backend, model, cache, program, eager)
+    model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, backend.parameters))
+    return LoadedModel(backend, model, checkpoint.config, eager=config.backend.enforce_eager)

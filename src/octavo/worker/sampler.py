@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Iterator, Sequence
+from typing import Generic
 
 import numpy as np
 
-from octavo.ops.interface import F32, I32, Backend, SampleResult, SampleRows
-from octavo.step import PromptLogprobs, SampledToken, TokenLogprobs
-from octavo.worker.batch import Batch, SequenceState, Share
+from octavo.ops.interface import F32, I32, Logits, SampleResult, SampleRows, Sampling
+from octavo.step import PromptLogprobs, SampledTokens, TokenLogprobs
+from octavo.worker.batch import Batch, ResidentSequence, Segment
 
 _NO_IDS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0, np.float32)
+_NO_MASKS = np.zeros((0, 0), np.int32)
 
 
-class Sampler:
+class Sampler(Generic[Logits]):
     """Chooses the next tokens of a batch's sequences on a backend."""
 
-    def __init__(self, backend: Backend, batch: Batch) -> None:
+    def __init__(self, backend: Sampling[Logits], batch: Batch) -> None:
         self._backend = backend
         self._batch = batch
-        self._last_states: list[SequenceState] = []
+        self._last_states: list[ResidentSequence] = []
         self._last_rows: SampleRows
         """Settings of _last_states."""
 
     def sample(
-        self, logits: F32, states: list[SequenceState], logit_rows: list[int], failed: dict[int, str]
-    ) -> list[SampledToken]:
-        """Choose a token for each sequence and add it to the batch's own history.
+        self, logits: Logits, states: list[ResidentSequence], logit_rows: list[int], failed: dict[int, str]
+    ) -> list[SampledTokens]:
+        """Choose the token that follows each sequence.
 
-        logits [num_logits, vocab_size]; logit_rows[i] is the row of states[i]. What goes wrong with one sequence, logits that
+        logit_rows[i] is the row of states[i] in the logits. What goes wrong with one sequence, logits that
         are not finite included, goes into failed and leaves the others as they are: noise has no state, so a second call for
         the remaining rows chooses the same tokens.
         """
@@ -42,13 +43,13 @@ class Sampler:
             if len(states) == 1:
                 failed[states[0].seq_id] = f"sampling failed: {error}"
                 return []
-            sampled: list[SampledToken] = []
+            sampled: list[SampledTokens] = []
             for state, row in zip(states, logit_rows, strict=True):
                 sampled += self.sample(logits, [state], [row], failed)
             return sampled
-        return self._settle(logits, states, logit_rows, result, failed)
+        return self._settle(states, result, failed)
 
-    def prompt_logprobs(self, logits: F32, share: Share, first_logit_row: int) -> PromptLogprobs:
+    def prompt_logprobs(self, logits: Logits, share: Segment, first_logit_row: int) -> PromptLogprobs:
         """Logprobs of the share's prompt tokens: that of position p comes from the logits of position p - 1.
 
         Those logits stand at rows first_logit_row, first_logit_row + 1, ... Raises: ValueError if they are not finite.
@@ -58,33 +59,25 @@ class Sampler:
         token_ids = self._batch.history(state)[share.first + 1 : share.first + 1 + count]
         rows = np.arange(first_logit_row, first_logit_row + count, dtype=np.int32)
         result = self._backend.logprobs(logits, rows, np.ascontiguousarray(token_ids), top)
-        if not np.isfinite(result.logprob).all():
+        if not result.is_finite.all():
             raise ValueError("the model's logits are not finite")
         return PromptLogprobs(state.seq_id, share.first + 1, [_token_logprobs(result, index, top) for index in range(count)])
 
-    def _settle(
-        self,
-        logits: F32,
-        states: list[SequenceState],
-        logit_rows: list[int],
-        result: SampleResult,
-        failed: dict[int, str],
-    ) -> list[SampledToken]:
-        """Sampled tokens of the rows whose chosen logit (and logprob, if any) is a number."""
+    def _settle(self, states: list[ResidentSequence], result: SampleResult, failed: dict[int, str]) -> list[SampledTokens]:
+        """Sampled tokens of the rows that are finite."""
         token_ids: list[int] = result.token_ids.tolist()
-        logit_at = logits.item
-        sampled: list[SampledToken] = []
-        for index, (state, row, token_id) in enumerate(zip(states, logit_rows, token_ids, strict=True)):
+        is_finite: list[bool] = result.is_finite.tolist()
+        sampled: list[SampledTokens] = []
+        for index, (state, token_id) in enumerate(zip(states, token_ids, strict=True)):
             top = state.sampling.logprobs
-            if not isfinite(logit_at(row, token_id)) or (top is not None and not isfinite(result.logprob[index])):
+            if not is_finite[index]:
                 failed[state.seq_id] = "the model's logits are not finite"
                 continue
-            self._batch.append(state, token_id)
-            logprobs = None if top is None else _token_logprobs(result, index, top)
-            sampled.append(SampledToken(state.seq_id, token_id, logprobs))
+            logprobs = [] if top is None else [_token_logprobs(result, index, top)]
+            sampled.append(SampledTokens(state.seq_id, [token_id], logprobs))
         return sampled
 
-    def _rows(self, states: list[SequenceState], logit_rows: Sequence[int]) -> SampleRows:
+    def _rows(self, states: list[ResidentSequence], logit_rows: Sequence[int]) -> SampleRows:
         """Settings of states, with the history and biases of those that have any.
 
         What no token changes is gathered only when other sequences are sampled than the last time.
@@ -100,12 +93,12 @@ class Sampler:
                 [self._batch.history(state) if state.has_history else _NO_IDS for state in states]
             )
         if any(state.has_bias for state in states):
-            biases = [_bias(state) for state in states]
+            biases = [_bias(state, self._batch.history(state)) for state in states]
             rows.bias_ids, rows.bias_start = _concatenate([ids for ids, _ in biases])
             rows.bias_values = np.concatenate([values for _, values in biases])
         return rows
 
-    def _settings_of(self, states: Sequence[SequenceState]) -> SampleRows:
+    def _settings_of(self, states: Sequence[ResidentSequence]) -> SampleRows:
         """What of SampleRows stays the same from token to token; no history and no biases."""
         settings = self._batch.settings
         rows = np.array([state.row for state in states], np.int64)
@@ -129,21 +122,28 @@ class Sampler:
             bias_values=_NO_VALUES,
             bias_start=nothing_starts,
             top_logprobs=settings.top_logprobs[rows],
+            mask_row=np.full(len(states), -1, np.int32),
+            masks=_NO_MASKS,
         )
 
 
-def _bias(state: SequenceState) -> tuple[I32, F32]:
-    """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet."""
+def _bias(state: ResidentSequence, history: I32) -> tuple[I32, F32]:
+    """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet or must not come here."""
     bias = state.sampling.logit_bias or {}
-    masked = state.num_tokens - state.num_prompt < state.sampling.min_tokens
-    if not bias and not masked:
-        return _NO_IDS, _NO_VALUES
-    ids = np.fromiter(bias.keys(), np.int32, len(bias))
-    values = np.fromiter(bias.values(), np.float32, len(bias))
-    if masked:
-        ids = np.concatenate([ids, state.masked_ids])
-        values = np.concatenate([values, np.full(state.masked_ids.size, -np.inf, np.float32)])
+    masked = [*_bad_word_ends(state.sampling.bad_words_ids, history[state.num_prompt :])]
+    if state.num_tokens - state.num_prompt < state.sampling.min_tokens:
+        masked += state.masked_ids.tolist()
+    ids = np.array([*bias, *masked], np.int32)
+    values = np.array([*bias.values(), *[-np.inf] * len(masked)], np.float32)
     return ids, values
+
+
+def _bad_word_ends(bad_words_ids: Sequence[Sequence[int]], output: I32) -> Iterator[int]:
+    """Last tokens of the words whose other tokens stand at the end of the output. Source: vLLM, v1/sample/ops/bad_words.py."""
+    for ids in bad_words_ids:
+        before = len(ids) - 1
+        if before <= output.size and output[output.size - before :].tolist() == list(ids[:-1]):
+            yield ids[-1]
 
 
 def _concatenate(pieces: Sequence[I32]) -> tuple[I32, np.ndarray[tuple[int], np.dtype[np.int64]]]:

@@ -22,10 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from tests import gguf_to_folder, tiny_models
 from transformers.models.gemma3 import modeling_gemma3
-
-import gguf_to_folder
-import tiny_models
 
 HERE = Path(__file__).parent
 PROMPT_LENGTHS = (5, 6, 8, 11, 15, 16, 17, 23, 31, 32, 33, 48, 64, 65, 100, 127, 200, 333, 512, 1000)
@@ -82,7 +80,8 @@ def build(config: dict[str, Any]) -> Any:
 
 def full_logits(model: Any, ids: list[int]) -> np.ndarray:
     """Logits of every position, float32 [len(ids), vocab]."""
-    return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    logits: np.ndarray = model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+    return logits
 
 
 def make_real(name: str, path: Path) -> None:
@@ -126,7 +125,7 @@ def versions() -> dict[str, str]:
 
 def save(name: str, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     (HERE / f"{name}.json").write_text(json.dumps(facts, indent=None, separators=(",", ":")) + "\n")
-    np.savez_compressed(HERE / f"{name}.npz", **arrays)
+    np.savez_compressed(HERE / f"{name}.npz", allow_pickle=False, **arrays)
 
 
 if __name__ == "__main__":

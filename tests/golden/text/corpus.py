@@ -77,10 +77,10 @@ class _Dice:
         return items[self.below(len(items))]
 
     def pick_limit(self) -> int:
-        return [2, 3, 10, 70][self.below(4)]
+        return (2, 3, 10, 70)[self.below(4)]
 
     def pick_control(self) -> int:
-        codes = [*range(0x20), 0x7F, *range(0x80, 0xA0), 0xAD, 0x200E, 0x2028, 0x2029, 0xFFFC, 0xFFFF]
+        codes: list[int] = [*range(0x20), 0x7F, *range(0x80, 0xA0), 0xAD, 0x200E, 0x2028, 0x2029, 0xFFFC, 0xFFFF]
         return codes[self.below(len(codes))]
 
 

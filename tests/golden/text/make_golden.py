@@ -16,12 +16,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import chat_cases
-import corpus
 import gguf
 import numpy as np
 import tokenizers
 import transformers
+from tests.golden.text import chat_cases, corpus
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 

@@ -34,6 +34,9 @@ class Script:
     def continuation(self, prompt: str, sampling: Sampling) -> Iterator[str]:
         yield from self.pieces
 
+    def settings(self, sampling: Sampling) -> str:
+        return f"those of the script and {sampling.given()}"
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -58,6 +61,11 @@ def test_turns_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     source = Script("Hel", "lo")
     assert "Hello" in talk(monkeypatch, source, "one", "two")
     assert [message["content"] for message in source.asked[1]] == ["one", "Hello", "two"]
+
+
+def test_the_settings_in_force_are_shown_at_the_start_and_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert talk(monkeypatch, Script("ok")).count("settings: those of the script and {}") == 1
+    assert talk(monkeypatch, Script("ok"), "/settings").count("settings: those of the script and {}") == 2
 
 
 def test_reset_keeps_the_system_message_only(monkeypatch: pytest.MonkeyPatch) -> None:

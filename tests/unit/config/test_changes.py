@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.configs import resolved_config
 
-from octavo.config.cache import GIB, CacheConfig
+from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
-from octavo.config.engine import EngineConfig
-from octavo.config.scheduler import SchedulerConfig
 from octavo.errors import ConfigError
 
 TOKEN_BYTES = 2**16
-CONFIG = EngineConfig(
-    cache=CacheConfig(block_size=16, num_gpu_blocks_override=1000, kv_cache_memory=16000 * TOKEN_BYTES / GIB),
-    scheduler=SchedulerConfig(max_model_len=2000),
-)
+CONFIG = resolved_config(1000, token_bytes=TOKEN_BYTES, max_model_len=2000)
 
 
 def changed(free_bytes: int = 2 * GIB, **settings: Any) -> dict[str, Any]:
@@ -32,11 +28,8 @@ def test_a_new_block_size_keeps_the_budget() -> None:
 
 
 def test_a_new_block_size_keeps_room_for_one_longest_request() -> None:
-    config = EngineConfig(
-        cache=CacheConfig(block_size=16, num_gpu_blocks_override=37, kv_cache_memory=37 * 16 * TOKEN_BYTES / GIB),
-        scheduler=SchedulerConfig(max_model_len=592),
-    )
-    assert apply_changes(config, Changes(block_size=32), free_bytes=2 * GIB).cache.num_gpu_blocks_override == 19
+    config = resolved_config(37, token_bytes=TOKEN_BYTES, max_model_len=592)
+    assert apply_changes(config, Changes(block_size=32), free_bytes=2 * GIB).cache.num_blocks == 19
 
 
 def test_the_budget_is_given_in_blocks_or_in_gib() -> None:
@@ -58,14 +51,12 @@ def test_the_swap_space_takes_whole_blocks_of_what_is_free_beside_the_kv_cache()
     block_bytes = 16 * TOKEN_BYTES
     assert changed(swap_space=0.5003) == {"swap_space": 0.5}
     full = apply_changes(CONFIG, Changes(swap_space=1.0), free_bytes=2 * GIB)
-    assert full.cache.num_swap_blocks_override == GIB // block_bytes
-    assert apply_changes(full, Changes(swap_space=0.7), free_bytes=0).cache.num_swap_blocks_override == 716, (
-        "less is always had"
-    )
+    assert full.cache.num_swap_blocks == GIB // block_bytes
+    assert apply_changes(full, Changes(swap_space=0.7), free_bytes=0).cache.num_swap_blocks == 716, "less is always had"
     both = apply_changes(full, Changes(block_size=32, swap_space=0.5), free_bytes=2 * GIB).cache
-    assert (both.num_gpu_blocks_override, both.num_swap_blocks_override) == (500, GIB // 2 // (2 * block_bytes))
+    assert (both.num_blocks, both.num_swap_blocks) == (500, GIB // 2 // (2 * block_bytes))
     kept = apply_changes(full, Changes(block_size=32), free_bytes=2 * GIB).cache
-    assert (kept.num_swap_blocks_override, kept.swap_space) == (GIB // (2 * block_bytes), full.cache.swap_space)
+    assert (kept.num_swap_blocks, kept.swap_space) == (GIB // (2 * block_bytes), full.cache.swap_space)
     to_swap = apply_changes(CONFIG, Changes(preemption_mode="swap", swap_space=0.1), free_bytes=2 * GIB)
     with pytest.raises(ConfigError, match="needs a swap space"):
         apply_changes(to_swap, Changes(swap_space=0.0), free_bytes=2 * GIB)

@@ -29,6 +29,7 @@ def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_cgroups_affinity_and_meminfo_count(tmp_path: Path) -> None:
     machine = read_machine(write(tmp_path, MEMINFO))
     assert (machine.num_cpus, machine.available_bytes) == (8, 8_000_000 * 1024)
+    assert machine.total_bytes == 16_000_000 * 1024
 
 
 def test_cgroup_v2_limits_of_a_parent_bind(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_cgroup_v2_limits_of_a_parent_bind(tmp_path: Path) -> None:
         "sys/fs/cgroup/pod/container/memory.stat": "anon 1\ninactive_file 200000\n",
     }
     machine = read_machine(write(tmp_path, {**MEMINFO, **files}))
-    assert (machine.num_cpus, machine.available_bytes) == (2, 1000000 - 500000)
+    assert (machine.num_cpus, machine.available_bytes, machine.total_bytes) == (2, 1000000 - 500000, 1000000)
 
 
 def test_cgroup_v1_limits_bind(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ def resolved(available: int = 8 * GIB, weight_bytes: int = 0, model: ModelConfig
     def block_bytes(model: ModelConfig, block_size: int, dtype: str) -> int:
         return BLOCK_BYTES * block_size // 16
 
-    config = EngineArgs.from_options(**options).create_engine_config()
-    return resolve(config, model, Machine(num_cpus=3, available_bytes=available), block_bytes, weight_bytes=weight_bytes)
+    config = EngineArgs(**options).create_engine_config()
+    machine = Machine(num_cpus=3, available_bytes=available, total_bytes=2 * available)
+    return resolve(config, model, machine, block_bytes, weight_bytes=weight_bytes)
 
 
 def test_every_open_value_is_filled() -> None:
@@ -53,7 +54,7 @@ def test_a_block_size_that_attention_cannot_read_in_place_is_noted() -> None:
 
 
 def test_the_default_budget_is_a_quarter_of_free_memory_up_to_4_gib() -> None:
-    assert resolved(available=2 * GIB, weight_bytes=GIB).num_blocks == GIB // 4 // BLOCK_BYTES
+    assert resolved(available=GIB).num_blocks == GIB // 4 // BLOCK_BYTES
     assert resolved(available=64 * GIB, max_num_seqs=512, max_num_batched_tokens=512).num_blocks == 4096
 
 
@@ -132,7 +133,8 @@ def test_defaults_are_lowered_to_the_token_budget_with_a_notice() -> None:
 @pytest.mark.parametrize("options", [{}, {"kv_cache_memory": 0.1234}, {"num_gpu_blocks_override": 4}])
 def test_resolving_twice_changes_nothing(options: dict[str, Any]) -> None:
     first = resolved(**options)
-    again = resolve(first.config, MODEL, Machine(num_cpus=9, available_bytes=8 * GIB), lambda *_: first.block_bytes)
+    machine = Machine(num_cpus=9, available_bytes=8 * GIB, total_bytes=8 * GIB)
+    again = resolve(first.config, MODEL, machine, lambda *_: first.block_bytes)
     assert again.config == first.config
 
 

@@ -6,19 +6,17 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tests.configs import resolved_config
 from tests.fakes import EOS, VOCAB_SIZE, FakeWorker, byte_tokenizer
 
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig, RopeConfig
-from octavo.config.scheduler import SchedulerConfig
 from octavo.engine.core.build import assemble_core
 from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.engine.frontend.outputs import RequestOutput
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 MODEL = ModelConfig(
     architecture="LlamaForCausalLM",
@@ -46,22 +44,24 @@ class Rig:
         worker: FakeWorker | None = None,
         num_blocks: int = 64,
         clock: Callable[[], float] = time.monotonic,
+        depth: int = 1,
         **scheduler: Any,
     ) -> None:
         self.now_s = 0.0
         self.worker = worker or FakeWorker()
-        config = EngineConfig(
-            cache=CacheConfig(block_size=8, num_gpu_blocks_override=num_blocks, kv_cache_memory=num_blocks * 8 * 1024 / 2**30),
-            scheduler=SchedulerConfig(max_model_len=MAX_MODEL_LEN, **scheduler),
-        )
-        self.core: EngineCore = assemble_core(config, self.worker, b"weights", clock=clock)
+        config = resolved_config(num_blocks, 8, max_model_len=MAX_MODEL_LEN, **scheduler)
+        self.core: EngineCore = assemble_core(config, self.worker, b"weights", clock=clock, depth=depth)
         self.ledger = Ledger()
         tokenizer = byte_tokenizer()
         self.input = InputProcessor(tokenizer, MODEL, MAX_MODEL_LEN, random_seed=lambda: 0)
         self.outputs = OutputProcessor(tokenizer, self.ledger)
 
     def add(
-        self, request_id: str, prompt: str, sampling: SamplingParams | None = None, kind: OutputKind = OutputKind.CUMULATIVE
+        self,
+        request_id: str,
+        prompt: str,
+        sampling: SamplingParams | None = None,
+        kind: RequestOutputKind = RequestOutputKind.CUMULATIVE,
     ) -> None:
         sampling = sampling or SamplingParams(max_tokens=4)
         prepared = self.input.prepare(prompt, sampling, request_id, arrival_s=self.now_s)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from tests.fakes import make_sequence
 
-from octavo.kvcache.manager import NO_GROWTH, KVCacheManager
-from octavo.sampling_params import SamplingParams
+from octavo.kvcache.block_table import NO_GROWTH
+from octavo.kvcache.manager import KVCacheManager
 from octavo.sequence import Sequence
 
 PROMPT = list(range(100, 120))
 
 
 def sequence_of(seq_id: int, prompt: list[int], salt: str = "", adapter_id: str = "") -> Sequence:
-    return Sequence(
-        seq_id, f"r{seq_id}", prompt, SamplingParams(), 1, 4, frozenset(), 0.0, cache_salt=salt, adapter_id=adapter_id
-    )
+    return make_sequence(seq_id, prompt, cache_salt=salt, adapter_id=adapter_id)
 
 
 def compute(manager: KVCacheManager, sequence: Sequence) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.fakes import make_sequence
 
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import KeptBlocks, memory_report
+from octavo.kvcache.report import KeptBlocks
+from octavo.kvcache.survey import memory_report
 from octavo.kvcache.swap import SlotMoves, SwapSpace
-from octavo.sampling_params import SamplingParams
 from octavo.sequence import Sequence
 
 SIZE = 8
@@ -15,7 +16,7 @@ SIZE = 8
 
 def sequence_of(seq_id: int, num_tokens: int, stem: int = 0) -> Sequence:
     prompt = [stem * 1000 + position for position in range(num_tokens)]
-    return Sequence(seq_id, f"r{seq_id}", prompt, SamplingParams(), 1, 4, frozenset(), 0.0)
+    return make_sequence(seq_id, prompt)
 
 
 def admit(manager: KVCacheManager, sequence: Sequence) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,9 +12,10 @@ import gguf
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.checkpoints import parameter_shapes
 
 HIDDEN, INNER, HEADS, KV_HEADS, HEAD_DIM, VOCAB, LAYERS = 64, 96, 4, 2, 16, 48, 2
-TOKENS = ["<s>", "</s>", "<|im_end|>", *(f"t{index}" for index in range(VOCAB - 3))]
+TOKENS = ["<s>", "</s>", "<|im_end|>", "t", "1", *(f"t{index}" for index in range(VOCAB - 5))]
 
 Arrays = dict[str, NDArray[np.float32]]
 WriteGguf = Callable[..., Path]
@@ -65,6 +67,14 @@ def gguf_keys(architecture: str) -> dict[str, object]:
     return {f"{architecture}.{key}": value for key, value in keys.items()}
 
 
+TOKENIZER_KEYS: dict[str, object] = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "gpt-2",
+    "tokenizer.ggml.bos_token_id": 0,
+    "tokenizer.ggml.eos_token_id": 1,
+}
+
+
 @pytest.fixture
 def write_gguf(tmp_path: Path) -> WriteGguf:
     """write(architecture, keys={...}, arrays={...}, quantised=...): a small valid GGUF file with the given changes.
@@ -82,17 +92,20 @@ def write_gguf(tmp_path: Path) -> WriteGguf:
     ) -> Path:
         path = tmp_path / name
         writer = gguf.GGUFWriter(path, architecture)
-        for key, value in (gguf_keys(architecture) | dict(keys or {})).items():
+        for key, value in (gguf_keys(architecture) | TOKENIZER_KEYS | dict(keys or {})).items():
             if isinstance(value, str):
                 writer.add_string(key, value)
+            elif isinstance(value, int) and value < 0:
+                writer.add_int32(key, value)
             elif isinstance(value, int):
                 writer.add_uint32(key, value)
+            elif isinstance(value, list):
+                writer.add_array(key, value)
             elif isinstance(value, float):
                 writer.add_float32(key, value)
         writer.add_token_list(TOKENS)
+        writer.add_token_merges(["t 1"])
         writer.add_token_types([3, 3, 3, *([1] * (VOCAB - 3))])
-        writer.add_bos_token_id(0)
-        writer.add_eos_token_id(1)
         for tensor_name, values in (gguf_arrays(architecture) | dict(arrays or {})).items():
             if values is None:
                 continue
@@ -152,7 +165,6 @@ def write_folder(tmp_path: Path) -> WriteFolder:
     """write(config={...}, arrays={...}, shards=1): a small Hugging Face folder; arrays given as None are left out."""
     from octavo.loader.fields import Fields
     from octavo.loader.hf_config import model_config
-    from octavo.loader.parameters import parameter_shapes
 
     def write(
         config: Mapping[str, object] | None = None,
@@ -184,3 +196,10 @@ def write_folder(tmp_path: Path) -> WriteFolder:
         return folder
 
     return write
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    """What octavo logs, also after another test has set up its own logging."""
+    monkeypatch.setattr(logging.getLogger("octavo"), "propagate", True)
+    return caplog

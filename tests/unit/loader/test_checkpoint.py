@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.checkpoints import open_checkpoint
 
 from octavo.errors import ConfigError, LoadError
-from octavo.loader.checkpoint import open_checkpoint, open_config
-from octavo.loader.formats import unpack
+from octavo.loader.checkpoint import open_config
+from octavo.loader.sampling_advice import SamplingAdvice
 
 WriteGguf = Callable[..., Path]
 WriteFolder = Callable[..., Path]
@@ -42,14 +43,14 @@ def test_shards_make_one_checkpoint(write_gguf: WriteGguf, tmp_path: Path) -> No
     second = write_gguf(name="s-00002-of-00002.gguf", keys={"split.no": 1, "split.count": 2}, arrays=dict.fromkeys(rest))
     split = open_checkpoint(second)
     assert split.gguf is not None and split.gguf.path.name == "s-00001-of-00002.gguf"
-    assert all(np.array_equal(split.tensors[name].data, tensor.data) for name, tensor in whole.tensors.items())
+    assert all(np.array_equal(split.tensors[name].to_float32(), tensor.to_float32()) for name, tensor in whole.tensors.items())
 
 
 def test_open_config_does_not_need_the_weights(write_folder: WriteFolder) -> None:
     folder = write_folder()
     config = open_checkpoint(folder).config
     (folder / "model.safetensors").unlink()
-    assert open_config(folder) == (config, {})
+    assert open_config(folder) == (config, SamplingAdvice())
 
 
 def test_the_stored_dtype_wins_over_the_claimed_one(write_folder: WriteFolder) -> None:
@@ -99,7 +100,7 @@ def test_the_embedded_model_opens_at_once_and_unpacks(smollm2_gguf: Path) -> Non
     assert min(durations) < 0.15
     assert len(checkpoint.tensors) == 272
     tensor = checkpoint.tensors["model.layers.3.mlp.up_proj.weight"]
-    blocks = unpack(tensor.format, tensor.data, tensor.shape[1])
+    blocks = tensor.to_codes()
     assert blocks.bits == 4 and blocks.group == 32 and blocks.minimums is not None
 
 
@@ -107,7 +108,7 @@ def test_a_copy_of_a_folder_has_the_same_tensors(write_folder: WriteFolder, tmp_
     folder = write_folder()
     copy = shutil.copytree(folder, tmp_path / "copy")
     assert all(
-        np.array_equal(open_checkpoint(copy).tensors[name].data, tensor.data)
+        np.array_equal(open_checkpoint(copy).tensors[name].to_float32(), tensor.to_float32())
         for name, tensor in open_checkpoint(folder).tensors.items()
     )
 

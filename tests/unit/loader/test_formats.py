@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.loader.formats import BLOCK_FORMATS, KNOWN_FORMATS, bytes_per_row, dequantise, floats, unpack
-from octavo.loader.stored import StoredTensor, check_finite
+from octavo.loader.stored import StoredRows
 
 ROWS, COLUMNS = 7, 768
 
@@ -95,23 +95,23 @@ def test_rows_of_the_wrong_length_are_refused() -> None:
 @pytest.mark.parametrize("format", BLOCK_FORMATS)
 def test_a_nan_scale_is_refused_naming_file_and_tensor(format: str) -> None:
     data = random_rows(format)
-    tensor = StoredTensor("w", (ROWS, COLUMNS), format, data, None, "model.gguf: blk.0.attn_q.weight")
-    check_finite(tensor)
+    tensor = StoredRows("w", (ROWS, COLUMNS), format, data, None, "model.gguf: blk.0.attn_q.weight")
+    tensor.check_finite()
     block = BLOCK_FORMATS[format]
     offset = block.half_offsets[-1]
     data.reshape(ROWS, -1, block.size_bytes)[3, 1, offset : offset + 2] = [0x00, 0x7E]
     with pytest.raises(LoadError, match=r"model\.gguf: blk\.0\.attn_q\.weight: NaN .* row 3"):
-        check_finite(tensor)
+        tensor.check_finite()
 
 
 @pytest.mark.parametrize(("format", "pattern"), [("f32", [0, 0, 0x80, 0x7F]), ("f16", [0, 0xFC]), ("bf16", [0xC0, 0x7F])])
 def test_a_non_finite_float_is_refused(format: str, pattern: list[int]) -> None:
     data = np.zeros((2, bytes_per_row(format, 8)), dtype=np.uint8)
-    tensor = StoredTensor("w", (2, 8), format, data, None, "a.safetensors: w")
-    check_finite(tensor)
+    tensor = StoredRows("w", (2, 8), format, data, None, "a.safetensors: w")
+    tensor.check_finite()
     data[1, : len(pattern)] = pattern
     with pytest.raises(LoadError, match="row 1, column 0"):
-        check_finite(tensor)
+        tensor.check_finite()
 
 
 def test_encoded_floats_round_to_nearest_even() -> None:
@@ -130,7 +130,7 @@ def test_encoded_floats_round_to_nearest_even() -> None:
 def test_row_order_gives_logical_rows_of_matrices_and_vectors() -> None:
     values = np.arange(12, dtype=np.float32).reshape(4, 3)
     order = np.array([2, 0, 3, 1], dtype=np.int32)
-    matrix = StoredTensor("w", (4, 3), "f32", values.view(np.uint8), order, "f: w")
+    matrix = StoredRows("w", (4, 3), "f32", values.view(np.uint8), order, "f: w")
     assert np.array_equal(matrix.to_float32(1, 3), values[[0, 3]])
-    vector = StoredTensor("b", (4,), "f32", values[:, 0].copy()[None].view(np.uint8), order, "f: b")
+    vector = StoredRows("b", (4,), "f32", values[:, 0].copy()[None].view(np.uint8), order, "f: b")
     assert np.array_equal(vector.to_float32(), [6.0, 0.0, 9.0, 3.0])

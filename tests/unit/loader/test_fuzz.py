@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.checkpoints import open_checkpoint
 
 from octavo.errors import LoadError
-from octavo.loader.checkpoint import open_checkpoint
 from octavo.loader.fields import Fields
 from octavo.loader.gguf import GgufFile
 from octavo.loader.hf_config import model_config
 from octavo.loader.safetensors import SafetensorsFile
-from octavo.loader.stored import check_finite
 
 WriteGguf = Callable[..., Path]
 WriteFolder = Callable[..., Path]
@@ -71,7 +70,7 @@ def open_and_read(path: Path) -> bool:
     try:
         checkpoint = open_checkpoint(path)
         for tensor in checkpoint.tensors.values():
-            check_finite(tensor)
+            tensor.check_finite()
             assert tensor.to_float32().shape == tensor.shape
         succeeded = True
     except LoadError as error:

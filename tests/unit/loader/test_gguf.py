@@ -149,8 +149,8 @@ def test_a_key_or_tensor_that_appears_twice_is_refused(tmp_path: Path) -> None:
     assert "'w' appears twice" in refused(tmp_path, header(tensors=info * 2, num_tensors=2))
 
 
-def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    keys = text("general.name") + struct.pack("<IQ", 8, 2) + b"\xff\xfe"
+def test_a_key_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    keys = struct.pack("<Q", 2) + b"\xff\xfe" + struct.pack("<IQ", 8, 0)
     assert "not valid UTF-8" in refused(tmp_path, header(keys=keys, num_keys=1))
 
 

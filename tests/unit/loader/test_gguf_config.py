@@ -12,18 +12,19 @@ import pytest
 
 from octavo.errors import LoadError
 from octavo.loader.checkpoint import open_config
+from octavo.text.load import load_tokenizer
 
 WriteGguf = Callable[..., Path]
 
 
 def test_the_embedded_model_is_described_as_its_authors_do(smollm2_gguf: Path) -> None:
-    config, defaults = open_config(smollm2_gguf)
+    config, advice = open_config(smollm2_gguf)
     assert config.architecture == "LlamaForCausalLM" and config.tie_embeddings and config.dtype == "gguf"
     assert (config.num_layers, config.hidden_size, config.num_heads, config.num_kv_heads) == (30, 576, 9, 3)
     assert (config.head_dim, config.intermediate_size, config.vocab_size) == (64, 1536, 49152)
     assert config.rope.theta == 100000.0 and config.max_position == 8192 and config.query_scale == 0.125
     assert config.bos_token_id == 1 and config.eos_token_ids[0] == 2
-    assert defaults == {}
+    assert advice.values == {"temperature": 0.2, "top_p": 0.9} and "the makers of SmolLM2" in advice.source
 
 
 def test_gemma3_gets_what_its_metadata_leaves_out(gemma3_gguf: Path) -> None:
@@ -127,9 +128,98 @@ def test_bad_values_are_refused_naming_file_and_key(write_gguf: WriteGguf, key: 
         open_config(write_gguf(keys={f"llama.{key}": value}))
 
 
+PER_LAYER = {
+    "feed_forward_length": 96,
+    "attention.head_count": 4,
+    "attention.head_count_kv": 2,
+    "attention.key_length": 16,
+    "attention.value_length": 16,
+}
+
+
+@pytest.mark.parametrize("key", PER_LAYER)
+def test_a_list_of_equal_numbers_is_that_number(write_gguf: WriteGguf, key: str) -> None:
+    plain, _ = open_config(write_gguf())
+    listed, _ = open_config(write_gguf(keys={f"llama.{key}": [PER_LAYER[key]] * 2}))
+    assert listed == plain
+
+
+@pytest.mark.parametrize("key", PER_LAYER)
+def test_layers_that_differ_are_refused_in_words(write_gguf: WriteGguf, key: str) -> None:
+    with pytest.raises(LoadError, match=rf"llama\.{key} is {PER_LAYER[key]} for layer 0 and 8 for layer 1"):
+        open_config(write_gguf(keys={f"llama.{key}": [PER_LAYER[key], 8]}))
+
+
+@pytest.mark.parametrize("key", PER_LAYER)
+def test_a_list_of_another_length_is_refused(write_gguf: WriteGguf, key: str) -> None:
+    with pytest.raises(LoadError, match=rf"llama\.{key} lists 3 numbers, expected one for each of 2 layers"):
+        open_config(write_gguf(keys={f"llama.{key}": [PER_LAYER[key]] * 3}))
+
+
+def test_gemma3_may_list_which_layers_slide(write_gguf: WriteGguf) -> None:
+    key = "gemma3.attention.sliding_window_pattern"
+    assert open_config(write_gguf("gemma3", keys={key: [False, True]}))[0].layer_kinds == ("full", "sliding")
+    with pytest.raises(LoadError, match="lists 3 flags for 2 layers"):
+        open_config(write_gguf("gemma3", keys={key: [True] * 3}))
+
+
+@pytest.mark.parametrize("window", [2**31, 2**32 - 1])
+def test_a_window_that_means_none_fits_into_31_bits(write_gguf: WriteGguf, window: int) -> None:
+    assert open_config(write_gguf(keys={"llama.attention.sliding_window": window}))[0].sliding_window == 2**30
+
+
+def test_yarn_gives_the_context_that_it_was_set_up_for(write_gguf: WriteGguf) -> None:
+    keys: dict[str, object] = {"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}
+    assert open_config(write_gguf(keys=keys))[0].max_position == 1024
+    keys["llama.rope.scaling.original_context_length"] = 128
+    assert open_config(write_gguf(keys=keys))[0].max_position == 512
+    keys["llama.rope.scaling.original_context_length"] = 32
+    assert open_config(write_gguf(keys=keys))[0].max_position == 256
+
+
+@pytest.mark.parametrize("key", ["bos", "eos", "eot", "eom", "padding", "unknown"])
+@pytest.mark.parametrize("value", [-1, 2**32 - 1, 48, 2**31])
+def test_a_special_id_that_no_token_has_is_none(
+    write_gguf: WriteGguf, logged: pytest.LogCaptureFixture, key: str, value: int
+) -> None:
+    path = write_gguf(keys={f"tokenizer.ggml.{key}_token_id": value})
+    config, _ = open_config(path)
+    tokenizer = load_tokenizer(path)
+    assert config.bos_token_id == tokenizer.bos_token_id == (None if key == "bos" else 0)
+    assert (1 in config.eos_token_ids) == (1 in tokenizer.eos_token_ids) == (key != "eos")
+    is_none = value in (-1, 2**32 - 1)
+    assert (f"{key}_token_id holds {value}, which is no token id" in logged.text) == (not is_none)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("temp", -1.0),
+        ("temp", math.nan),
+        ("top_p", 1.5),
+        ("top_p", 0.0),
+        ("min_p", math.inf),
+        ("top_k", "many"),
+        ("temp", "hot"),
+    ],
+)
+def test_a_recommendation_out_of_range_is_ignored_with_a_warning(
+    write_gguf: WriteGguf, logged: pytest.LogCaptureFixture, key: str, value: object
+) -> None:
+    assert open_config(write_gguf(keys={f"general.sampling.{key}": value}))[1].values == {}
+    assert f"general.sampling.{key} is " in logged.text
+
+
 def test_sampling_recommendations_become_generation_defaults(write_gguf: WriteGguf) -> None:
-    _, defaults = open_config(write_gguf(keys={"general.sampling.temp": 0.5, "general.sampling.top_k": 20}))
-    assert defaults == {"temperature": 0.5, "top_k": 20}
+    _, advice = open_config(write_gguf(keys={"general.sampling.temp": 0.5, "general.sampling.top_k": 20}))
+    assert advice.values == {"temperature": 0.5, "top_k": 20} and advice.source == "the file recommends"
+
+
+def test_a_file_with_settings_of_its_own_keeps_them_and_no_others(write_gguf: WriteGguf) -> None:
+    keys = {"general.name": "SmolLM2 1.7B Instruct", "general.sampling.temp": 0.5}
+    assert open_config(write_gguf(keys=keys))[1].values == {"temperature": 0.5}
+    del keys["general.sampling.temp"]
+    assert open_config(write_gguf(keys=keys))[1].values == {"temperature": 0.2, "top_p": 0.9}
 
 
 def test_dtype_is_the_float_type_of_all_matrices(write_gguf: WriteGguf) -> None:

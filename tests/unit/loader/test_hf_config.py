@@ -10,11 +10,12 @@ import pytest
 from octavo.config.model import ModelConfig
 from octavo.errors import LoadError
 from octavo.loader.hf_config import read_hf_config
+from octavo.loader.sampling_advice import SamplingAdvice
 
 Values = dict[str, object]
 
 
-def read(folder: Path, values: Values, generation: Values | None = None) -> tuple[ModelConfig, dict[str, float | int]]:
+def read(folder: Path, values: Values, generation: Values | None = None) -> tuple[ModelConfig, SamplingAdvice]:
     (folder / "config.json").write_text(json.dumps(values))
     if generation is not None:
         (folder / "generation_config.json").write_text(json.dumps(generation))
@@ -110,9 +111,10 @@ def test_generation_config_wins_for_eos_and_gives_defaults(tmp_path: Path, base_
         "do_sample": True,
         "min_p": None,
     }
-    config, defaults = read(tmp_path, base_config, generation)
+    config, advice = read(tmp_path, base_config, generation)
     assert config.eos_token_ids == (2, 3)
-    assert defaults == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1, "max_tokens": 99}
+    assert advice.source == "generation_config.json recommends"
+    assert advice.values == {"temperature": 0.6, "top_p": 0.9, "top_k": 20, "repetition_penalty": 1.1, "max_tokens": 99}
 
 
 def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path, base_config: Values) -> None:
@@ -145,11 +147,6 @@ def test_a_quantised_checkpoint_is_refused_naming_the_method(tmp_path: Path, bas
         ("hidden_act", "relu6"),
         ("hidden_act", 5),
         ("tie_word_embeddings", "yes"),
-        ("torch_dtype", "int3"),
-        ("eos_token_id", 48),
-        ("eos_token_id", [1, -1]),
-        ("eos_token_id", [0] * 65),
-        ("bos_token_id", "a"),
         ("layer_types", ["full_attention"]),
         ("layer_types", ["full_attention", "chunked_attention"]),
         ("layer_types", ["full_attention", "sliding_attention"]),
@@ -165,10 +162,85 @@ def test_bad_values_are_refused_naming_file_and_key(tmp_path: Path, base_config:
         read(tmp_path, base_config | {key: value})
 
 
-@pytest.mark.parametrize(("key", "value"), [("temperature", -1), ("top_p", 3), ("top_k", 1.5), ("eos_token_id", 4800)])
-def test_bad_generation_values_are_refused(tmp_path: Path, base_config: Values, key: str, value: object) -> None:
-    with pytest.raises(LoadError, match=rf"generation_config\.json: {key} "):
-        read(tmp_path, base_config, {key: value})
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("temperature", value) for value in (-1, float("nan"), float("inf"), "0.6", True, [0.6], 10**400)),
+        *(("top_p", value) for value in (3, 0, -0.5)),
+        *(("top_k", value) for value in (1.5, -5, 2**40, "20")),
+        *(("max_new_tokens", value) for value in (0, -1, 2**40, 1e300)),
+        *(("repetition_penalty", value) for value in (0, -1)),
+        ("min_p", 2),
+    ],
+)
+def test_a_recommendation_out_of_range_is_ignored_with_a_warning(
+    tmp_path: Path, base_config: Values, logged: pytest.LogCaptureFixture, key: str, value: object
+) -> None:
+    _, defaults = read(tmp_path, base_config, {key: value})
+    assert defaults.values == {}
+    assert f"generation_config.json: {key} is " in logged.text and len(logged.text) < 600
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "warned"),
+    [
+        ("eos_token_id", 4800, True),
+        ("eos_token_id", [1, 48], True),
+        ("eos_token_id", [1, "x", None], True),
+        ("eos_token_id", [1, -1], False),
+        ("eos_token_id", -1, False),
+        ("bos_token_id", 4294967295, False),
+        ("bos_token_id", "a", True),
+        ("bos_token_id", True, True),
+    ],
+)
+def test_an_id_that_no_token_can_have_is_ignored(
+    tmp_path: Path, base_config: Values, logged: pytest.LogCaptureFixture, key: str, value: object, warned: bool
+) -> None:
+    del base_config["bos_token_id"], base_config["eos_token_id"]
+    config, _ = read(tmp_path, base_config | {key: value})
+    assert config.bos_token_id is None
+    assert config.eos_token_ids == ((1,) if isinstance(value, list) else ())
+    assert (f"config.json: {key} holds " in logged.text) == warned
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "[" * 20_000, '{"temperature": ' + "9" * 5000 + "}"])
+def test_a_damaged_generation_config_recommends_nothing(
+    tmp_path: Path, base_config: Values, logged: pytest.LogCaptureFixture, content: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(base_config))
+    (tmp_path / "generation_config.json").write_text(content)
+    assert read_hf_config(tmp_path)[1].values == {}
+    assert "the file is ignored" in logged.text
+
+
+@pytest.mark.parametrize("value", ["int3", "float8_e4m3fn", 5, None])
+def test_a_dtype_that_the_weights_decide_on_is_not_needed(tmp_path: Path, base_config: Values, value: object) -> None:
+    assert read(tmp_path, base_config | {"torch_dtype": value})[0].dtype == "float32"
+
+
+@pytest.mark.parametrize("window", [2**31 - 1, 2**31, 2**32 - 1, 2**40])
+def test_a_window_that_means_none_fits_into_31_bits(tmp_path: Path, base_config: Values, window: int) -> None:
+    config, _ = read(tmp_path, base_config | {"architectures": ["MistralForCausalLM"], "sliding_window": window})
+    assert config.sliding_window == 2**30
+
+
+@pytest.mark.parametrize(
+    ("scaling", "context"),
+    [
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}, 1024),
+        ({"rope_type": "yarn", "factor": 2.5, "original_max_position_embeddings": 128}, 320),
+        ({"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64}, 256),
+        ({"rope_type": "yarn", "factor": 4.0}, 1024),
+        ({"rope_type": "linear", "factor": 4.0}, 1024),
+        ({"rope_type": "dynamic", "factor": 4.0}, 256),
+        ({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}, 256),
+        ({"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, "factor": 4.0}, 256),
+        ({"rope_type": "yarn", "factor": 1e6, "original_max_position_embeddings": 2**20}, 2**30),
+    ],
+)
+def test_the_context_is_what_the_scaling_gives(tmp_path: Path, base_config: Values, scaling: Values, context: int) -> None:
+    assert read(tmp_path, base_config | {"rope_scaling": scaling})[0].max_position == context
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '"text"', "[" * 20_000, '{"a": 1, "a": 2}', "\udcff"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from octavo.config.model import RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields
-from octavo.loader.rope_config import rope_from_fields
+from octavo.loader.rope_config import gemma3_ropes_from_fields, rope_from_fields
 
 Values = dict[str, object]
 FACTORS = [1.0, 2.0, 3.0, 4.0]
@@ -15,6 +18,43 @@ FACTORS = [1.0, 2.0, 3.0, 4.0]
 
 def rope(values: Values) -> RopeConfig:
     return rope_from_fields(Fields(values, "config.json"), head_dim=8, max_position=1024)
+
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "sources" / "golden.json").read_text())
+
+
+@pytest.mark.parametrize("case", GOLDEN["ropes"], ids=lambda case: json.dumps(case["config"]))
+def test_rope_scaling_beside_rope_parameters_means_what_transformers_makes_of_it(case: dict[str, Values]) -> None:
+    found = rope_from_fields(Fields(case["config"], "config.json"), head_dim=16, max_position=256)
+    wanted = case["rope_parameters"]
+    assert (found.kind, found.theta) == (wanted["rope_type"], wanted["rope_theta"])
+    assert found.factor == (1.0 if found.kind == "default" else wanted["factor"])
+    if found.kind == "yarn":
+        assert found.original_max_position == wanted["original_max_position_embeddings"]
+
+
+@pytest.mark.parametrize(
+    ("values", "warned"),
+    [
+        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}, "rope_parameters": {"rope_type": "default"}}, "is used"),
+        ({"rope_scaling": {"rope_type": "default"}, "rope_parameters": {"rope_theta": 5.0}}, "10000 is used and not the 5.0"),
+        ({"rope_scaling": {"rope_type": "default"}, "rope_parameters": {"rope_type": "default"}}, ""),
+        ({"rope_scaling": {}, "rope_parameters": {"rope_theta": 5.0}}, ""),
+    ],
+)
+def test_a_replaced_section_and_its_lost_base_are_warned_of(
+    values: Values, warned: str, logged: pytest.LogCaptureFixture
+) -> None:
+    rope(values)
+    assert warned in logged.text and bool(logged.records) == bool(warned)
+
+
+def test_gemma3_puts_rope_scaling_over_its_full_layers() -> None:
+    layers = {"full_attention": {"rope_theta": 7e5}, "sliding_attention": {"rope_theta": 9e3}}
+    values: Values = {"rope_parameters": layers, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    full, sliding = gemma3_ropes_from_fields(Fields(values, "config.json"), head_dim=8, max_position=1024)
+    assert (full.kind, full.factor, full.theta) == ("linear", 8.0, 7e5)
+    assert (sliding.kind, sliding.theta) == ("default", 9e3)
 
 
 def test_without_any_key_the_base_is_ten_thousand() -> None:

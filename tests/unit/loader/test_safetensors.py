@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
+from tests.checkpoints import open_checkpoint
 
 from octavo.errors import LoadError
-from octavo.loader.checkpoint import open_checkpoint
 from octavo.loader.safetensors import SafetensorsFile, open_folder
 
 WriteFolder = Callable[..., Path]
@@ -143,13 +143,31 @@ def test_missing_shards_are_named(write_folder: WriteFolder) -> None:
         open_folder(folder)
 
 
-def test_a_tensor_the_shard_lacks_is_named(write_folder: WriteFolder) -> None:
+def change_index(folder: Path, change: Callable[[dict[str, str]], object]) -> None:
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    change(index["weight_map"])
+    path.write_text(json.dumps(index))
+
+
+def test_what_the_shards_hold_counts_and_not_what_the_index_says(write_folder: WriteFolder) -> None:
     folder = write_folder(shards=2)
-    index = json.loads((folder / "model.safetensors.index.json").read_text())
-    index["weight_map"]["extra.weight"] = "model-00001-of-00002.safetensors"
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(LoadError, match=r"model-00001-of-00002\.safetensors: tensor extra\.weight is missing"):
-        open_folder(folder)
+    names = set(open_checkpoint(folder).tensors)
+    change_index(folder, lambda weight_map: weight_map.update({"extra.weight": "model-00001-of-00002.safetensors"}))
+    assert set(open_checkpoint(folder).tensors) == names
+    change_index(folder, lambda weight_map: weight_map.pop("model.norm.weight"))
+    assert set(open_checkpoint(folder).tensors) == names
+    change_index(folder, lambda weight_map: weight_map.update({"lm_head.weight": "model-00002-of-00002.safetensors"}))
+    assert set(open_checkpoint(folder).tensors) == names
+
+
+@pytest.mark.parametrize(
+    "content", ['{"weight_map": {"model.norm.weight": "gone-00001-of-00009.safetensors"}}', "{}", "no json"]
+)
+def test_an_index_of_another_upload_beside_a_whole_file_is_not_looked_at(write_folder: WriteFolder, content: str) -> None:
+    folder = write_folder()
+    (folder / "model.safetensors.index.json").write_text(content)
+    assert "model.norm.weight" in open_checkpoint(folder).tensors
 
 
 @pytest.mark.parametrize("shard", ["../secret.safetensors", "/etc/passwd", "..", "", 7, "a\\b"])
@@ -179,8 +197,41 @@ def test_missing_and_mis_shaped_parameters_are_named(write_folder: WriteFolder) 
     name = "model.layers.1.mlp.down_proj.weight"
     with pytest.raises(LoadError, match=rf"tensor {name} is missing"):
         open_checkpoint(write_folder(arrays={name: None}))
-    with pytest.raises(LoadError, match=rf"model\.safetensors: {name}: has shape \(64, 95\)"):
+    with pytest.raises(LoadError, match=rf"model\.safetensors: {name}: has shape \[64, 95\]"):
         open_checkpoint(write_folder(arrays={name: np.zeros((64, 95), dtype=np.float32)}))
+
+
+@pytest.mark.parametrize("name", ["lm_head.weight", "language_model.lm_head.weight", "model.language_model.lm_head.weight"])
+def test_a_head_that_differs_from_the_embedding_is_used_though_the_configuration_ties_them(
+    write_folder: WriteFolder, logged: pytest.LogCaptureFixture, name: str
+) -> None:
+    head = np.random.default_rng(7).standard_normal((48, 64)).astype(np.float32)
+    checkpoint = open_checkpoint(write_folder({"tie_word_embeddings": True}, arrays={name: head}))
+    assert not checkpoint.config.tie_embeddings
+    assert np.array_equal(checkpoint.tensors["lm_head.weight"].to_float32(), head)
+    assert "tie_word_embeddings is true, but" in logged.text
+
+
+def test_a_head_that_differs_in_its_last_value_alone_is_used(write_folder: WriteFolder) -> None:
+    embedding = np.ones((48, 64), np.float32)
+    head = embedding.copy()
+    head[-1, -1] = 2
+    arrays = {"model.embed_tokens.weight": embedding, "lm_head.weight": head}
+    assert not open_checkpoint(write_folder({"tie_word_embeddings": True}, arrays=arrays)).config.tie_embeddings
+
+
+def test_a_head_that_differs_in_type_is_used(write_folder: WriteFolder) -> None:
+    arrays = {"model.embed_tokens.weight": np.ones((48, 64), np.float32), "lm_head.weight": np.ones((48, 64), np.float16)}
+    assert not open_checkpoint(write_folder({"tie_word_embeddings": True}, arrays=arrays)).config.tie_embeddings
+
+
+def test_a_copy_of_the_embedding_stays_tied_without_a_warning(
+    write_folder: WriteFolder, logged: pytest.LogCaptureFixture
+) -> None:
+    embedding = np.ones((48, 64), np.float32)
+    arrays = {"model.embed_tokens.weight": embedding, "lm_head.weight": embedding}
+    checkpoint = open_checkpoint(write_folder({"tie_word_embeddings": True}, arrays=arrays))
+    assert checkpoint.config.tie_embeddings and "lm_head.weight" not in checkpoint.tensors and not logged.records
 
 
 def test_extra_tensors_of_any_dtype_are_tolerated(write_folder: WriteFolder) -> None:

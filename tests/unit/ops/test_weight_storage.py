@@ -7,7 +7,8 @@ import pytest
 
 from octavo.errors import LoadError
 from octavo.loader.formats import KNOWN_FORMATS
-from octavo.loader.stored import StoredTensor
+from octavo.loader.parameter import Axis, Role
+from octavo.loader.stored import StoredRows, StoredTensor
 from octavo.ops.weight_storage import Codes, WeightStorage
 from octavo.ops.weight_storage import weight_storage as storage_by_rule
 
@@ -17,13 +18,23 @@ UP = "model.layers.3.mlp.up_proj.weight"
 LAYER, HEAD, EMBEDDING = "model.layers.3.mlp.down_proj.weight", "lm_head.weight", "model.embed_tokens.weight"
 
 
+KINDS: dict[str, tuple[Role, Axis]] = {
+    QUERY: ("attention", "output"),
+    OUTPUT: ("attention", "input"),
+    UP: ("mlp", "output"),
+    LAYER: ("mlp", "input"),
+    HEAD: ("head", "output"),
+    EMBEDDING: ("embedding", "output"),
+}
+
+
 def weight_storage(part: StoredTensor, dtype: str, quantization: str, group_size: int = 32) -> WeightStorage:
-    return storage_by_rule(part, dtype, quantization, group_size)
+    return storage_by_rule(part, *KINDS[part.name], dtype, quantization, group_size)
 
 
-def tensor(format: str, name: str = LAYER, columns: int = 256) -> StoredTensor:
+def tensor(format: str, name: str = LAYER, columns: int = 256) -> StoredRows:
     """Only the header matters here."""
-    return StoredTensor(name, (2, columns), format, np.empty((2, 0), np.uint8), None, "model.file")
+    return StoredRows(name, (2, columns), format, np.empty((2, 0), np.uint8), None, "model.file")
 
 
 @pytest.mark.parametrize("quantization", ["auto", "none"])
@@ -84,7 +95,7 @@ def test_w8a8_has_one_scale_per_output_but_spares_what_it_would_hurt() -> None:
         assert weight_storage(tensor("bf16", name), "auto", "w8a8") == WeightStorage("bf16", Codes("w8a8", 256))
         with pytest.raises(LoadError, match="quantised in the file already, as q8_0, and --quantization w8a8"):
             weight_storage(tensor("q8_0", name), "auto", "w8a8")
-    for name in (HEAD, EMBEDDING, LAYER, QUERY, QUERY.replace("q_proj", "v_proj")):
+    for name in (HEAD, EMBEDDING, LAYER, QUERY):
         assert weight_storage(tensor("f32", name), "auto", "w8a8") == WeightStorage("f32", INT8)
         assert weight_storage(tensor("q8_0", name), "auto", "w8a8") == WeightStorage(None, None)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tiny_models import prompt
+from tests.worker_driver import Driver, Request, make_worker, tiny_checkpoint
 
 from octavo.config.backend import BackendConfig
 from octavo.config.engine import EngineConfig
@@ -17,8 +19,6 @@ from octavo.quantize.evaluate import perplexity
 from octavo.quantize.logits import LogitsRunner, slice_rows
 from octavo.quantize.windows import Window
 from octavo.sampling_params import SamplingParams
-from tiny_models import prompt
-from worker_driver import Driver, Request, make_worker, tiny_checkpoint
 
 CONFIG = EngineConfig(
     loading=LoadingConfig(dtype="float32"),

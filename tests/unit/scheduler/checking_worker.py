@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from octavo.config.cache import CacheConfig
-from octavo.config.engine import EngineConfig
-from octavo.config.scheduler import SchedulerConfig
+from tests import fakes
+from tests.configs import resolved_config
+
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
-from octavo.sampling_params import SamplingParams
+from octavo.scheduler.drafter import Drafter
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.preemption import Preemption
-from octavo.scheduler.relayout import RelayoutPlan, plan_relayout
+from octavo.scheduler.reconfigure import RelayoutPlan, plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import Sequence
@@ -25,7 +26,7 @@ from octavo.step import (
     PromptLogprobs,
     Relayout,
     RelayoutResult,
-    SampledToken,
+    SampledTokens,
     ScheduledSequence,
     StepPlan,
     StepResult,
@@ -50,6 +51,7 @@ def next_token(salt: str, seed: int, choice: int, token_ids: Tokens[int]) -> int
 
 @dataclass
 class _Known:
+    seq_id: int
     new: NewSequence
     token_ids: list[int]
     table: list[int] = field(default_factory=list)
@@ -67,6 +69,9 @@ class CheckingWorker:
         self.known: dict[int, _Known] = {}
         self.salts: dict[int, str] = {}
         self.num_computed_tokens = 0
+        self.num_accepted = self.num_rejected = 0
+        self.num_forced = 0
+        """Tokens that are forced behind each sampled one: those that would have been sampled."""
         self.num_copies = 0
         self.num_moves_out = 0
         self.num_moves_in = 0
@@ -97,7 +102,7 @@ class CheckingWorker:
         return result
 
     def _move(self, plan: StepPlan) -> SwapReport | None:
-        """Out and in, from a copy of what each list reads, as the moves of one list may run in any order."""
+        """Out and in, from a copy of what each list reads, as the moves of one list may run in any relayout."""
         if not plan.swap_out and not plan.swap_in:
             return None
         outs, ins = dict(plan.swap_out), dict(plan.swap_in)
@@ -122,44 +127,45 @@ class CheckingWorker:
         self.num_lost_blocks += len(report.lost_blocks)
         return report
 
-    def reconfigure(self, order: Relayout) -> RelayoutResult:
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
         """Move the tokens as told; what was not moved is gone."""
-        lost = self._resize_swap(order)
-        for seq_id in self.known.keys() - order.tables.keys():
+        lost = self._resize_swap(relayout)
+        for seq_id in self.known.keys() - relayout.tables.keys():
             del self.known[seq_id]
-        for seq_id, table in order.tables.items():
+        for seq_id, table in relayout.tables.items():
             self.known[seq_id].table = list(table)
-        if order.moves is None:
+        if relayout.moves is None:
             return RelayoutResult(lost)
-        old, old_size, self.block_size = self.slots, self.block_size, order.block_size
-        self.slots = [None] * (order.num_blocks * order.block_size)
-        for source, target, count in order.moves:
+        old, old_size, self.block_size = self.slots, self.block_size, relayout.block_size
+        self.slots = [None] * (relayout.num_blocks * relayout.block_size)
+        for source, target, count in relayout.moves:
             for first, size in ((source, old_size), (target, self.block_size)):
                 assert count > 0 and first // size == (first + count - 1) // size, "a run leaves its block"
             assert self.slots[target : target + count] == [None] * count, "two runs have one target"
             self.slots[target : target + count] = old[source : source + count]
         return RelayoutResult(lost)
 
-    def _resize_swap(self, order: Relayout) -> dict[int, str]:
+    def _resize_swap(self, relayout: Relayout) -> dict[int, str]:
         """Move from slot to slot, then forget what is beyond the space, or of another block size."""
-        sources, targets = {source for source, _ in order.swap_moves}, {target for _, target in order.swap_moves}
-        assert len(sources) == len(targets) == len(order.swap_moves) and not sources & targets, order.swap_moves
-        assert all(target < order.num_swap_blocks <= source for source, target in order.swap_moves), order
-        lost = {target: "no space left" for _, target in order.swap_moves if target in self.bad_slots}
-        for source, target in order.swap_moves:
+        sources, targets = {source for source, _ in relayout.swap_moves}, {target for _, target in relayout.swap_moves}
+        assert len(sources) == len(targets) == len(relayout.swap_moves) and not sources & targets, relayout.swap_moves
+        assert all(target < relayout.num_swap_blocks <= source for source, target in relayout.swap_moves), relayout
+        lost = {target: "no space left" for _, target in relayout.swap_moves if target in self.bad_slots}
+        for source, target in relayout.swap_moves:
             self.swapped[target] = self.swapped[source]
             if target in lost:
                 del self.swapped[target]
-        self.num_shifts += len(order.swap_moves)
-        kept = range(order.num_swap_blocks) if order.moves is None else ()
+        self.num_shifts += len(relayout.swap_moves)
+        kept = range(relayout.num_swap_blocks) if relayout.moves is None else ()
         self.swapped = {slot: content for slot, content in self.swapped.items() if slot in kept}
         return lost
 
     def _learn(self, share: ScheduledSequence) -> None:
         if share.new is not None:
             assert share.seq_id not in self.known, "told twice"
-            self.known[share.seq_id] = _Known(share.new, list(share.new.token_ids))
+            self.known[share.seq_id] = _Known(share.seq_id, share.new, list(share.new.token_ids))
         known = self.known[share.seq_id]
+        known.token_ids += share.token_ids
         known.table += share.new_block_ids
         for index, block_id in share.replaced_blocks:
             known.table[index] = block_id
@@ -189,11 +195,12 @@ class CheckingWorker:
     def _compute(self, share: ScheduledSequence, result: StepResult) -> None:
         known, salt = self.known[share.seq_id], self.salts.get(share.seq_id, "")
         last = share.num_computed + share.num_new
+        token_ids, drafts = known.token_ids + share.draft_token_ids, share.draft_token_ids
         self.num_computed_tokens += share.num_new
         for position in range(share.num_computed, last):
-            self.slots[self._slot(known, position)] = digest_of(salt, known.token_ids[: position + 1])
+            self.slots[self._slot(known, position)] = digest_of(salt, token_ids[: position + 1])
         for position in range(last):
-            expected = digest_of(salt, known.token_ids[: position + 1])
+            expected = digest_of(salt, token_ids[: position + 1])
             assert self.slots[self._slot(known, position)] == expected, f"{share.seq_id} reads a wrong key at {position}"
         if known.new.sampling.prompt_logprobs is not None:
             entries = [
@@ -202,24 +209,51 @@ class CheckingWorker:
             ]
             if entries:
                 result.prompt_logprobs.append(PromptLogprobs(share.seq_id, share.num_computed + 1, entries))
-        assert share.needs_sample == (last == len(known.token_ids)), "needs_sample is wrong"
+        assert share.needs_sample == (last == len(token_ids)), "needs_sample is wrong"
+        assert share.needs_sample or not drafts, "drafts that nobody verifies"
         if share.needs_sample:
-            token_id = next_token(salt, known.new.seed, known.new.choice, known.token_ids)
-            known.token_ids.append(token_id)
-            result.sampled.append(SampledToken(share.seq_id, token_id))
+            result.sampled.append(self._verify(known, salt, drafts))
+
+    def _verify(self, known: _Known, salt: str, drafts: list[int]) -> SampledTokens:
+        """What follows, and what follows that, as long as it was guessed; then tokens that are forced, if any are."""
+        sampled = SampledTokens(known.seq_id, [])
+        for draft in [*drafts, None]:
+            history = known.token_ids + sampled.token_ids
+            sampled.token_ids.append(next_token(salt, known.new.seed, known.new.choice, history))
+            if sampled.token_ids[-1] != draft:
+                break
+            sampled.num_accepted += 1
+        self.num_accepted += sampled.num_accepted
+        self.num_rejected += len(drafts) - sampled.num_accepted
+        for _ in range(self.num_forced):
+            history = known.token_ids + sampled.token_ids
+            sampled.token_ids.append(next_token(salt, known.new.seed, known.new.choice, history))
+        return sampled
 
 
-def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: object) -> Sequence:
-    """A sequence that stops at EOS; `sampling`, `fork_of`, `choice`, `seed`, `cache_salt`, `arrival_s` as keywords."""
-    values: dict[str, object] = {
-        "request_id": f"r{seq_id}",
-        "sampling": SamplingParams(max_tokens=max_tokens),
-        "seed": 7,
-        "stop_token_ids": frozenset({EOS}),
-        "arrival_s": float(seq_id),
-    }
-    values.update(fields)
-    return Sequence(seq_id=seq_id, prompt_token_ids=list(prompt), max_tokens=max_tokens, **values)  # type: ignore[arg-type]
+def make_sequence(seq_id: int, prompt: Tokens[int], max_tokens: int = 4, **fields: Any) -> Sequence:
+    """A sequence that arrives at second seq_id and stops at EOS; fields as in tests.fakes.make_sequence."""
+    defaults: dict[str, Any] = {"seed": 7, "stop_token_ids": [EOS], "arrival_s": float(seq_id)}
+    return fakes.make_sequence(seq_id, prompt, max_tokens, **{**defaults, **fields})
+
+
+DRAFTERS = ("right", "wrong", "random")
+
+
+class GuessingDrafter:
+    """Guesses by how the checking worker samples: always right, always wrong, or now one and now the other."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def propose(self, sequence: Sequence, limit: int) -> list[int]:
+        request, guesses = sequence.request, list[int]()
+        for position in range(sequence.num_tokens, sequence.num_tokens + min(limit, 3)):
+            history = sequence.token_ids(0, sequence.num_tokens) + guesses
+            right = next_token(request.cache_salt, request.seed, sequence.choice, history)
+            is_wrong = self.kind == "wrong" or (self.kind == "random" and position % 3 == 0)
+            guesses.append((right + 1) % VOCAB_SIZE if is_wrong else right)
+        return guesses
 
 
 class Rig:
@@ -239,9 +273,10 @@ class Rig:
         preemption_mode: str = "swap",
         policy: Policy | None = None,
         estimator: Estimator | None = None,
+        drafter: Drafter | None = None,
         **scheduler: Any,
     ) -> None:
-        self.config = SchedulerConfig(
+        self.config = ResolvedSchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=chunked_prefill_size,
@@ -250,15 +285,19 @@ class Rig:
             **scheduler,
         )
         self.manager = KVCacheManager(num_blocks, block_size, caching, "v1", num_swap_blocks)
-        self.preemption = Preemption(preemption_mode)
-        self.scheduler = Scheduler(self.config, self.manager, policy or make_policy("fcfs"), estimator, self.preemption)
+        estimator = estimator or Estimator()
+        self.preemption = Preemption(estimator.step_time, preemption_mode)
+        policy = policy or make_policy("fcfs")
+        self.scheduler = Scheduler(self.config, self.manager, policy, estimator, self.preemption, drafter)
         self.worker = CheckingWorker(num_blocks, block_size)
         self.updates: list[SequenceUpdate] = []
         self.plans: list[StepPlan] = []
+        self.results: dict[int, StepResult] = {}
+        """Of steps that the worker has run and that are not settled."""
 
     def add(self, *sequences: Sequence) -> None:
         for sequence in sequences:
-            self.worker.salts[sequence.seq_id] = sequence.cache_salt
+            self.worker.salts[sequence.seq_id] = sequence.request.cache_salt
             self.scheduler.add(sequence)
 
     def schedule(self) -> StepPlan:
@@ -268,8 +307,14 @@ class Rig:
         self.check_plan(plan)
         return plan
 
+    def run(self, plan: StepPlan, failed: Tokens[int] = ()) -> None:
+        """The worker runs the plan; its result waits to be settled."""
+        self.results[plan.step_id] = self.worker.run(plan, failed)
+
     def settle(self, plan: StepPlan, failed: Tokens[int] = ()) -> list[SequenceUpdate]:
-        updates = self.scheduler.settle(plan, self.worker.run(plan, failed), float(len(self.plans)))
+        if plan.step_id not in self.results:
+            self.run(plan, failed)
+        updates = self.scheduler.settle(plan, self.results.pop(plan.step_id), float(len(self.plans)))
         self.updates += updates
         self.scheduler.check_integrity()
         return updates
@@ -286,14 +331,16 @@ class Rig:
         assert self.scheduler.num_running == self.scheduler.num_waiting == 0
         assert self.manager.stats().num_swapped == 0
 
-    def reconfigure(self, config: SchedulerConfig, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> RelayoutPlan:
+    def reconfigure(
+        self, config: ResolvedSchedulerConfig, num_blocks: int, block_size: int, num_swap_blocks: int = 0
+    ) -> RelayoutPlan:
         """Between two steps: other budgets, another pool, another swap space."""
-        cache = CacheConfig(num_gpu_blocks_override=num_blocks, block_size=block_size, num_swap_blocks_override=num_swap_blocks)
-        before, after = EngineConfig(scheduler=self.config), EngineConfig(scheduler=config, cache=cache)
+        before = replace(resolved_config(), scheduler=self.config)
+        after = replace(resolved_config(num_blocks, block_size, num_swap_blocks), scheduler=config)
         plan, result = plan_relayout(self.scheduler, self.manager, before, after), RelayoutResult()
         self.scheduler.check_integrity()
-        if plan.order is not None:
-            result = self.worker.reconfigure(plan.order)
+        if plan.relayout is not None:
+            result = self.worker.reconfigure(plan.relayout)
         if plan.slots is not None:
             plan.manager.swap.resize(plan.slots, result.lost_slots)
         self.scheduler.reconfigure(config, plan.manager, plan.victims, result.swap_block_s)
@@ -308,6 +355,7 @@ class Rig:
         assert len(plan.sequences) <= config.max_num_seqs
         assert len({share.seq_id for share in plan.sequences}) == len(plan.sequences)
         sizes = [share.num_new for share in plan.sequences]
+        kinds = [share.kind for share in plan.sequences]
         chunk = config.chunked_prefill_size if config.target_itl is None else config.max_num_batched_tokens
         assert all(1 <= size <= chunk for size in sizes)
-        assert [size > 1 for size in sizes] == sorted(size > 1 for size in sizes), "decodes stand first"
+        assert kinds == sorted(kinds, reverse=True), "decodes stand first"

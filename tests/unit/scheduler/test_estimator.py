@@ -6,19 +6,20 @@ import pytest
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 
 from octavo.scheduler.estimator import Estimator
-from octavo.step import ScheduledSequence, StepPlan
+from octavo.step import ScheduledSequence, ShareKind, StepPlan
 
 
 def decode_plan(num_sequences: int, context: int) -> StepPlan:
-    return StepPlan(1, [ScheduledSequence(i, context, 1, [], True) for i in range(num_sequences)])
+    return StepPlan(1, [ScheduledSequence(i, ShareKind.DECODE, context, 1, [], True) for i in range(num_sequences)])
 
 
 def prefill_plan(num_tokens: int) -> StepPlan:
-    return StepPlan(1, [ScheduledSequence(1, 0, num_tokens, [], True)])
+    return StepPlan(1, [ScheduledSequence(1, ShareKind.PREFILL, 0, num_tokens, [], True)])
 
 
 def mixed_plan(num_decodes: int, num_tokens: int) -> StepPlan:
-    return StepPlan(1, [*decode_plan(num_decodes, 100).sequences, ScheduledSequence(99, 0, num_tokens, [], False)])
+    prefill = ScheduledSequence(99, ShareKind.PREFILL, 0, num_tokens, [], False)
+    return StepPlan(1, [*decode_plan(num_decodes, 100).sequences, prefill])
 
 
 def steps_with_decodes(estimator: Estimator, target_s: float, count: int, factor: float = 1.0) -> list[int]:
@@ -87,7 +88,7 @@ def test_prompts_go_on_slowly_when_decodes_alone_miss_the_target() -> None:
 def test_the_scheduler_teaches_its_estimator() -> None:
     estimator = Estimator()
     rig = Rig(estimator=estimator)
-    rig.add(*[make_sequence(i, range(5), 3, stop_token_ids=frozenset(), tenant="t") for i in range(12)])
+    rig.add(*[make_sequence(i, range(5), 3, stop_token_ids=[], tenant="t") for i in range(12)])
     rig.finish()
     assert estimator.step_time.num_observed == len(rig.plans)
     assert estimator.output_lengths.expected(make_sequence(99, [1], 3, tenant="t")) == 3

@@ -14,16 +14,16 @@ from octavo.scheduler.queues import WaitingQueue
 from octavo.sequence import Sequence
 
 
-def ranked(order: Order, sequences: list[Sequence], now: float) -> list[int]:
-    return [sequence.seq_id for sequence in sorted(sequences, key=lambda sequence: order.rank(sequence, now))]
+def sorted_ids(order: Order, sequences: list[Sequence], now: float) -> list[int]:
+    return [sequence.seq_id for sequence in sorted(sequences, key=lambda sequence: order.key(sequence, now))]
 
 
 def test_an_overdue_sequence_stands_before_better_ones_and_older_before_younger() -> None:
     order = Order(Priority(), max_wait_s=10.0)
     sequences = [make_sequence(i, [1], arrival_s=a, priority=p) for i, a, p in ((1, 3.0, 9), (2, 2.0, 5), (3, 8.0, 0))]
-    assert ranked(order, sequences, now=11.0) == [3, 2, 1]
-    assert ranked(order, sequences, now=12.0) == [2, 3, 1]
-    assert ranked(order, sequences, now=13.0) == [2, 1, 3]
+    assert sorted_ids(order, sequences, now=11.0) == [3, 2, 1]
+    assert sorted_ids(order, sequences, now=12.0) == [2, 3, 1]
+    assert sorted_ids(order, sequences, now=13.0) == [2, 1, 3]
 
 
 def test_the_last_one_is_the_victim() -> None:
@@ -43,7 +43,7 @@ def test_nobody_gives_way_to_a_waiting_one_unless_the_policy_preempts() -> None:
 
 
 @pytest.mark.parametrize("name", ["fcfs", "sjf", "priority", "fair"])
-def test_the_queue_and_the_rank_agree_under_every_policy(name: str) -> None:
+def test_the_queue_and_the_key_agree_under_every_policy(name: str) -> None:
     order = Order(make_policy(name, Estimator(), {"a": 3.0}), max_wait_s=6.0)
     queue = WaitingQueue(order)
     sequences = [
@@ -54,7 +54,7 @@ def test_the_queue_and_the_rank_agree_under_every_policy(name: str) -> None:
         queue.add(sequence)
         order.policy.lanes.served(sequence, sequence.seq_id)
     now = 5.0 if name == "fair" else 9.0  # of an overdue tenant only the first sequence goes ahead
-    assert [sequence.seq_id for sequence in queue.candidates(now)] == ranked(order, sequences, now)
+    assert [sequence.seq_id for sequence in queue.candidates(now)] == sorted_ids(order, sequences, now)
 
 
 def test_candidates_may_be_taken_while_they_are_walked_through() -> None:
@@ -77,7 +77,7 @@ def test_of_an_overdue_tenant_one_sequence_goes_ahead_and_then_the_counters_rule
     for sequence in sequences:
         queue.add(sequence)
     lanes.served(sequences[1], 1000)
-    assert next(queue.candidates(9.0)).tenant == "a"
+    assert next(queue.candidates(9.0)).request.tenant == "a"
     lanes.admitted(sequences[0], 9.0)
     queue.remove(sequences[0])
     first = next(queue.candidates(12.0))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError
 from octavo.kvcache.manager import KVCacheManager
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.budget import PROMPT_LOGPROBS_TOKENS_PER_STEP
+from octavo.scheduler.budget import EXTRA_LOGIT_ROWS
 from octavo.scheduler.policies.fcfs import FirstComeFirstServed
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import FinishReason, Sequence, SequenceState
-from octavo.step import SampledToken, StepResult
+from octavo.step import SampledTokens, StepResult
 
 ENDLESS = frozenset[int]()
 
@@ -101,7 +101,7 @@ def test_a_repeated_prompt_is_found_in_the_cache_and_only_its_end_is_computed() 
     rig.add(again)
     assert shares(rig) == [(2, 16, 4)]
     assert again.num_cached_prompt == 16 and rig.worker.num_computed_tokens == computed + 4
-    assert rig.scheduler.stats().cache.hit_tokens == 16
+    assert rig.manager.stats().hit_tokens == 16
 
 
 def test_a_fully_cached_prompt_recomputes_its_last_token_in_a_copy_of_the_last_block() -> None:
@@ -134,7 +134,7 @@ def test_prompt_logprobs_read_nothing_from_the_cache_but_fill_it() -> None:
     rig.finish()
     wanting = make_sequence(2, range(100), sampling=SamplingParams(prompt_logprobs=1))
     rig.add(wanting)
-    assert shares(rig) == [(2, 0, PROMPT_LOGPROBS_TOKENS_PER_STEP)]
+    assert shares(rig) == [(2, 0, EXTRA_LOGIT_ROWS)]
     rig.finish()
     assert wanting.num_cached_prompt == 0
     entries = [e.token_id for u in rig.updates if u.seq_id == 2 and u.prompt_logprobs for e in u.prompt_logprobs.entries]
@@ -185,7 +185,7 @@ def test_a_waiting_sequence_is_not_admitted_into_blocks_the_running_ones_need_ne
     # 2 of 4 blocks are free: one is for token 17 of the first, and the second needs two until its first token is out.
     assert rig.scheduler.num_waiting == 1
     rig.finish()
-    assert rig.scheduler.stats().num_preemptions == 0
+    assert rig.scheduler.num_preemptions == 0
 
 
 def test_nobody_overtakes_a_sequence_that_does_not_fit_yet() -> None:
@@ -235,7 +235,7 @@ def test_a_missing_or_impossible_token_ends_that_sequence_only(token_id: int | N
     rig = Rig()
     rig.add(endless(1, 10), endless(2, 10))
     plan = rig.schedule()
-    sampled = [SampledToken(2, 5)] + ([] if token_id is None else [SampledToken(1, token_id)])
+    sampled = [SampledTokens(2, [5])] + ([] if token_id is None else [SampledTokens(1, [token_id])])
     updates = {update.seq_id: update for update in rig.scheduler.settle(plan, StepResult(plan.step_id, sampled), 1.0)}
     assert updates[1].finish_reason is FinishReason.ERROR and "the worker returned" in (updates[1].error or "")
     assert updates[2].new_token_ids == [5]
@@ -273,10 +273,8 @@ def test_a_sequence_that_fits_no_pool_ends_with_an_error_and_the_engine_goes_on(
 
 def test_max_model_len_beyond_the_pool_is_refused_at_construction() -> None:
     with pytest.raises(ConfigError, match="max_model_len is 65 tokens, but the KV cache holds 64") as caught:
-        Scheduler(SchedulerConfig(max_model_len=65), KVCacheManager(8, 8), FirstComeFirstServed())
+        Scheduler(ResolvedSchedulerConfig(max_model_len=65), KVCacheManager(8, 8), FirstComeFirstServed())
     assert caught.value.param == "max_model_len"
-    with pytest.raises(ConfigError, match="resolved"):
-        Scheduler(SchedulerConfig(), KVCacheManager(8, 8), FirstComeFirstServed())
 
 
 def test_a_sequence_that_could_never_run_is_refused() -> None:
@@ -294,4 +292,4 @@ def test_times_are_taken_from_the_caller() -> None:
     plan = rig.scheduler.schedule(12.5)
     assert plan is not None
     rig.scheduler.settle(plan, rig.worker.run(plan), 13.0)
-    assert sequence.first_scheduled_s == 12.5 and rig.scheduler.stats().step_s == 0.5
+    assert sequence.first_scheduled_s == 12.5

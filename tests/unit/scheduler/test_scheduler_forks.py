@@ -11,7 +11,7 @@ from octavo.sequence import Sequence, SequenceState
 
 def family(length: int, n: int, **fields: object) -> list[Sequence]:
     """n choices of one prompt; the first is the parent of the others."""
-    fields = {"arrival_s": 1.0, "stop_token_ids": frozenset(), **fields}
+    fields = {"arrival_s": 1.0, "stop_token_ids": [], **fields}
     return [make_sequence(i + 1, range(length), 6, choice=i, fork_of=1 if i else None, **fields) for i in range(n)]
 
 
@@ -92,7 +92,7 @@ def test_a_child_does_not_wait_for_a_preempted_parent() -> None:
 def test_a_child_ahead_of_its_parent_in_the_queue_lets_it_pass() -> None:
     rig = Rig(block_size=8, max_num_seqs=2)
     parent, child = family(20, 2)
-    parent.arrival_s = 3.0
+    parent.request.arrival_s = 3.0
     rig.add(child, parent)
     rig.finish()
     assert child.num_cached_prompt == 19

@@ -7,7 +7,7 @@ come home.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
-from tests.unit.scheduler.checking_worker import EOS, Rig, make_sequence, next_token
+from tests.unit.scheduler.checking_worker import DRAFTERS, EOS, GuessingDrafter, Rig, make_sequence, next_token
+from tests.unit.scheduler.mechanisms import DEEP_MECHANISMS, MECHANISMS, SWAP_MECHANISMS
 
 from octavo.config.cache import blocks_for
 from octavo.sampling_params import SamplingParams
@@ -26,32 +27,16 @@ from octavo.sequence import FinishReason, Sequence, SequenceState
 from octavo.step import StepPlan
 
 BLOCK_SIZE = 4
-MECHANISMS = (
-    "preemptions",
-    "copies",
-    "chunks",
-    "failures",
-    "aborts in flight",
-    "cache hits",
-    "forks",
-    "finished after preemption",
-    "policy swaps with a queue",
-    "timeouts",
-    "relayouts with company",
-    "relayouts that preempt",
-    "queue timeouts",
-)
 POLICIES = ("fcfs", "sjf", "priority", "fair")
 WEIGHTS = {"a": 2.0}
-SWAP_MECHANISMS = ("moves out", "moves in", "swapped without loss", "lost moves", "kept blocks taken back", "copies", "forks")
 
 
 def tokens_alone(sequence: Sequence, max_model_len: int) -> list[int]:
     """The output the sequence has in an engine of its own: no scheduler, no cache."""
     output: list[int] = []
-    while len(output) < sequence.max_tokens and sequence.num_prompt + len(output) < max_model_len:
-        history = sequence.prompt_token_ids + output
-        output.append(next_token(sequence.cache_salt, sequence.seed, sequence.choice, history))
+    while len(output) < sequence.request.max_tokens and sequence.num_prompt + len(output) < max_model_len:
+        history = sequence.request.prompt_token_ids + output
+        output.append(next_token(sequence.request.cache_salt, sequence.request.seed, sequence.choice, history))
         if output[-1] in sequence.stop_token_ids:
             break
     return output
@@ -62,6 +47,8 @@ class Histories(RuleBasedStateMachine):
 
     seen: Counter[str]
     """How often each mechanism ran, over all examples of one test run."""
+    depth: int
+    """Most steps in flight."""
 
     @initialize(
         num_blocks=st.integers(4, 12),
@@ -76,6 +63,8 @@ class Histories(RuleBasedStateMachine):
         queue_timeout=st.sampled_from([None, None, 3.0]),
         num_swap_blocks=st.sampled_from([0, 1, 3, 8]),
         mode=st.sampled_from(["auto", "swap", "recompute"]),
+        drafter=st.sampled_from([None, *DRAFTERS]),
+        num_forced=st.sampled_from([0, 0, 2]),
     )
     def build(
         self,
@@ -91,6 +80,8 @@ class Histories(RuleBasedStateMachine):
         queue_timeout: float | None,
         num_swap_blocks: int,
         mode: str,
+        drafter: str | None,
+        num_forced: int,
     ) -> None:
         estimator = Estimator()
         self._begin(
@@ -107,7 +98,9 @@ class Histories(RuleBasedStateMachine):
             queue_timeout=queue_timeout,
             num_swap_blocks=num_swap_blocks,
             preemption_mode=mode,
+            drafter=None if drafter is None else GuessingDrafter(drafter),
         )
+        self.rig.worker.num_forced = num_forced
 
     def _begin(self, num_blocks: int, name: str = "fcfs", **options: Any) -> None:
         self.now, self.policy = 0.0, name
@@ -121,7 +114,8 @@ class Histories(RuleBasedStateMachine):
         self.faulty: set[int] = set()
         self.reported: dict[int, list[int]] = {}
         self.prompt_positions: dict[int, list[int]] = {}
-        self.plan: StepPlan | None = None
+        self.plans: deque[StepPlan] = deque()
+        """In flight, oldest first."""
 
     @rule(
         length=st.integers(1, 15),
@@ -155,7 +149,7 @@ class Histories(RuleBasedStateMachine):
                 [stem] * length,
                 min(max_tokens, self.max_model_len - length),
                 sampling=SamplingParams(prompt_logprobs=prompt_logprobs),
-                stop_token_ids=frozenset({EOS}) if stops else frozenset(),
+                stop_token_ids=[EOS] if stops else [],
                 choice=choice,
                 fork_of=parent if choice else None,
                 cache_salt=salt,
@@ -167,7 +161,7 @@ class Histories(RuleBasedStateMachine):
             self.sequences[sequence.seq_id] = sequence
             self.rig.add(sequence)
 
-    @precondition(lambda self: self.plan is None)
+    @precondition(lambda self: not self.plans)
     @rule(
         block_size=st.sampled_from([2, 3, 4, 8]),
         spare=st.integers(0, 6),
@@ -190,18 +184,26 @@ class Histories(RuleBasedStateMachine):
         self.seen["relayouts with company"] += num_running > 1
         self.seen["relayouts that preempt"] += bool(plan.victims)
 
-    @precondition(lambda self: self.plan is None)
+    @precondition(lambda self: len(self.plans) < self.depth)
     @rule()
     def schedule(self) -> None:
-        before = self.rig.scheduler.stats()
+        before = self.rig.scheduler.num_preemptions
         self.now += 1.0
         plan = self.rig.scheduler.schedule(self.now)
-        assert (plan is not None) == self.rig.scheduler.has_work(), "with work there is always a step"
+        assert self.plans or (plan is not None) == self.rig.scheduler.has_work(), "with work there is always a step"
+        self.seen["timeouts in flight"] += sum(
+            sequence.finish_reason is FinishReason.TIMEOUT and sequence.in_flight and self.ends[sequence.seq_id] == 0
+            for sequence in self.sequences.values()
+        )
         if plan is None:
+            self.seen["nothing to plan"] += bool(self.plans)
             return
         self.rig.check_plan(plan)
-        self.plan = plan
-        preempted = self.rig.scheduler.stats().num_preemptions - before.num_preemptions
+        shares = [share.seq_id for other in (*self.plans, plan) for share in other.sequences]
+        assert len(set(shares)) == len(shares), "a sequence is in two steps"
+        self.plans.append(plan)
+        self.seen["several in flight"] += len(self.plans) > 1 and bool(self.plans[-2].sequences and plan.sequences)
+        preempted = self.rig.scheduler.num_preemptions - before
         assert not preempted or self.admissions != {"guaranteed"} or self.policy == "priority"
         self.seen["preemptions"] += preempted
         self.seen["copies"] += len(plan.block_copies)
@@ -213,17 +215,22 @@ class Histories(RuleBasedStateMachine):
         )
         self.seen["chunks"] += sum(not share.needs_sample for share in plan.sequences)
 
-    @precondition(lambda self: self.plan is not None)
+    @precondition(lambda self: len(self.rig.results) < len(self.plans))
+    @rule()
+    def run_ahead(self) -> None:
+        """The device is done with one more step, but nobody has looked yet."""
+        self.rig.run(self.plans[len(self.rig.results)])
+        self.seen["run ahead"] += len(self.rig.results) > 1
+
+    @precondition(lambda self: self.plans)
     @rule()
     def settle(self) -> None:
-        assert self.plan is not None
-        self._take(self.rig.settle(self.plan))
+        self._take(self.rig.settle(self.plans.popleft()))
         worker = self.rig.worker
         if not worker.bad_slots and not worker.unreadable and worker.num_moves_in:
             self.seen["swapped without loss"] += 1
-        self.plan = None
 
-    @precondition(lambda self: self.plan is None)
+    @precondition(lambda self: not self.plans)
     @rule(policy=st.sampled_from(POLICIES))
     def swap_policy(self, policy: str) -> None:
         scheduler = self.rig.scheduler
@@ -233,22 +240,26 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def run_one_step(self) -> None:
-        if self.plan is None:
+        """As the core does: as many steps in flight as there may be, then the oldest is settled."""
+        num_before = -1
+        while num_before < len(self.plans) < self.depth:
+            num_before = len(self.plans)
             self.schedule()
-        if self.plan is not None:
+        if self.plans:
             self.settle()
 
-    @precondition(lambda self: self.plan is not None and self.plan.sequences)
+    @precondition(lambda self: self.plans and self.plans[0].sequences)
     @rule(data=st.data(), ran=st.booleans(), name_one=st.booleans())
     def fail(self, data: st.DataObject, ran: bool, name_one: bool) -> None:
-        """The step raises as a whole, before or after the worker changed anything."""
-        assert self.plan is not None
-        if ran:
-            self.rig.worker.run(self.plan)
-        victims = [data.draw(st.sampled_from(self.plan.sequences)).seq_id] if name_one else []
+        """The oldest step raises as a whole, before or after the worker changed anything; the device may have done others."""
+        if ran and not self.rig.results:
+            self.rig.run(self.plans[0])
+        self.rig.results.clear()
+        victims = [data.draw(st.sampled_from(self.plans[0].sequences)).seq_id] if name_one else []
         self.faulty.update(victims)
         self._take(self.rig.scheduler.fail(victims, "boom"))
-        self.plan = None
+        self.seen["failures of several"] += len(self.plans) > 1
+        self.plans.clear()
         self.seen["failures"] += 1
 
     @precondition(lambda self: self.sequences)
@@ -256,10 +267,13 @@ class Histories(RuleBasedStateMachine):
     def abort(self, data: st.DataObject) -> None:
         seq_id = data.draw(st.sampled_from(sorted(self.sequences)))
         live = self.sequences[seq_id].state is not SequenceState.FINISHED
+        behind = any(share.seq_id == seq_id for plan in list(self.plans)[1:] for share in plan.sequences)
+        in_flight = self.sequences[seq_id].in_flight
         assert self.rig.scheduler.abort(seq_id) == live
         if live:
             self.ends[seq_id] += 1
-            self.seen["aborts in flight"] += self.plan is not None
+            self.seen["aborts in flight"] += in_flight
+            self.seen["aborts behind others"] += behind
 
     @invariant()
     def books_agree(self) -> None:
@@ -270,12 +284,15 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "rig"):
             return
         steps = 0
-        while self.plan is not None or self.rig.scheduler.has_work():
+        while self.plans or self.rig.scheduler.has_work():
             self.run_one_step()
             steps += 1
             assert steps < 3000, "the engine makes no progress"
         assert self.rig.manager.num_free == self.rig.manager.num_blocks, "blocks have leaked"
         assert self.rig.manager.stats().num_swapped == 0, "slots have leaked"
+        self.seen["drafts accepted"] += self.rig.worker.num_accepted
+        self.seen["drafts rejected"] += self.rig.worker.num_rejected
+        self.seen["forced tokens"] += self.rig.worker.num_forced * len(self.reported)
         self.seen["lost moves"] += self.rig.worker.num_lost_slots + self.rig.worker.num_lost_blocks
         for seq_id, sequence in self.sequences.items():
             assert self.ends[seq_id] == 1, f"sequence {seq_id} ended {self.ends[seq_id]} times"
@@ -285,7 +302,7 @@ class Histories(RuleBasedStateMachine):
                 assert sequence.output_token_ids == expected
                 stopped = bool(expected) and expected[-1] in sequence.stop_token_ids
                 assert sequence.finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
-                if sequence.sampling.prompt_logprobs is not None:
+                if sequence.request.sampling.prompt_logprobs is not None:
                     assert self.prompt_positions.get(seq_id, []) == list(range(1, sequence.num_prompt))
             else:
                 assert sequence.output_token_ids == expected[: len(sequence.output_token_ids)]
@@ -309,7 +326,7 @@ class Histories(RuleBasedStateMachine):
             if update.prompt_logprobs is not None:
                 first = update.prompt_logprobs.first_position
                 entries = update.prompt_logprobs.entries
-                prompt = self.sequences[update.seq_id].prompt_token_ids
+                prompt = self.sequences[update.seq_id].request.prompt_token_ids
                 assert [entry.token_id for entry in entries] == prompt[first : first + len(entries)]
                 self.prompt_positions.setdefault(update.seq_id, []).extend(range(first, first + len(entries)))
 
@@ -317,7 +334,7 @@ class Histories(RuleBasedStateMachine):
 class ChangingHistories(Histories):
     """The same while limits change."""
 
-    @precondition(lambda self: self.plan is None)
+    @precondition(lambda self: not self.plans)
     @rule(
         admission=st.sampled_from(["optimistic", "eager", "guaranteed"]),
         max_wait=st.sampled_from([0.0, 5.0, 1000.0]),
@@ -331,7 +348,7 @@ class ChangingHistories(Histories):
         )
         self.admissions.add(admission)
         plan = self.rig.reconfigure(config, manager.num_blocks, manager.block_size, manager.swap.num_slots)
-        assert plan.order is None and not plan.victims, "the worker has nothing to do with these"
+        assert plan.relayout is None and not plan.victims, "the worker has nothing to do with these"
 
 
 class SwappingHistories(Histories):
@@ -358,13 +375,16 @@ class SwappingHistories(Histories):
         self.rig.worker.unreadable = set(range(20)) if fault == "reading" else set()
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize(
     ("machine", "mechanisms", "max_examples"), [(ChangingHistories, MECHANISMS, 200), (SwappingHistories, SWAP_MECHANISMS, 120)]
 )
 def test_every_history_keeps_the_books_and_the_tokens(
-    machine: type[Histories], mechanisms: tuple[str, ...], max_examples: int
+    machine: type[Histories], mechanisms: tuple[str, ...], max_examples: int, depth: int
 ) -> None:
-    machine.seen = Counter()
+    machine.seen, machine.depth = Counter(), depth
+    if depth > 1:
+        mechanisms += DEEP_MECHANISMS
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from octavo.scheduler.step_time import StepShape, StepTimeModel
-from octavo.step import ScheduledSequence, StepPlan
+from octavo.step import ScheduledSequence, ShareKind, StepPlan
 
 TRUTH = (0.004, 0.0006, 0.0025, 4e-8)
 
@@ -33,7 +33,8 @@ def fitted(num_steps: int, noise: float = 0.0, seed: int = 1) -> StepTimeModel:
 
 
 def test_the_shape_of_a_plan_counts_decodes_prefill_and_attended_positions() -> None:
-    plan = StepPlan(1, [ScheduledSequence(1, 10, 1, [], True), ScheduledSequence(2, 100, 20, [], False)])
+    decode = ScheduledSequence(1, ShareKind.DECODE, 10, 1, [], True)
+    plan = StepPlan(1, [decode, ScheduledSequence(2, ShareKind.PREFILL, 100, 20, [], False)])
     assert StepShape.of(plan) == StepShape(20, 1, 10 + 20 * 110)
 
 
@@ -75,7 +76,7 @@ def test_no_history_makes_a_prediction_negative_or_infinite(history: list[tuple[
     model = StepTimeModel()
     for prefill, decodes, attended, seconds in history:
         model.observe(StepShape(prefill, decodes, attended), seconds)
-    assert all(0.0 <= value < 1e6 for value in model.coefficients)
+    assert all(0.0 <= value < 1e6 for value in model.costs)
     assert 0.0 <= model.predict(StepShape(512, 64, 1e6)) < 1e12
 
 
@@ -90,6 +91,6 @@ def test_the_prefill_that_fits_is_the_most_that_fits(seconds: float, context: in
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
 def test_times_that_are_none_teach_nothing(seconds: float) -> None:
     model = fitted(50)
-    before = model.coefficients
+    before = model.costs
     model.observe(StepShape(1, 1, 1.0), seconds)
-    assert model.coefficients == before and model.prefill_tokens_within(-1.0, 0) == 0
+    assert model.costs == before and model.prefill_tokens_within(-1.0, 0) == 0

@@ -52,7 +52,7 @@ def test_sizes_change_at_any_step() -> None:
         )
         rig.worker.bad_slots = set(bad_slots)
         sequences = [
-            make_sequence(seq_id, [stem * seq_id] * length, 24 - length, stop_token_ids=frozenset())
+            make_sequence(seq_id, [stem * seq_id] * length, 24 - length, stop_token_ids=[])
             for seq_id, length in enumerate(lengths)
         ]
         rig.add(*sequences)

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 
 import pytest
-from traces import COST, engine, random_trace
+from tests.unit.simulator.traces import COST, engine, random_trace
 
 from octavo.errors import ConfigError
 from octavo.simulator.chart import chart, load_matplotlib, plot

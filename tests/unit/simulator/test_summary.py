@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from traces import COST, engine, random_trace
+from tests.unit.simulator.traces import COST, engine, random_trace
 
 from octavo.errors import ConfigError
 from octavo.simulator.fleet import FleetSpec, simulate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from traces import random_trace
+from tests.unit.simulator.traces import random_trace
 
 from octavo.simulator.trace import first, make_trace, repeated, scaled
 

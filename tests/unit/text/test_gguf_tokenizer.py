@@ -133,8 +133,8 @@ def test_every_pre_tokenizer_keeps_every_byte(name: str) -> None:
         ({"tokenizer.ggml.token_type": [1]}, r"token_type has 1 entries"),
         ({"tokenizer.ggml.merges": ["ab"]}, r"merges, entry 0 is 'ab'"),
         ({"tokenizer.ggml.merges": ["zzzz yyyy"]}, r"merges does not fit"),
-        ({"tokenizer.ggml.bos_token_id": 10**9}, r"bos_token_id is 1000000000"),
-        ({"tokenizer.ggml.eos_token_id": "x"}, r"eos_token_id is 'x'"),
+        ({"tokenizer.ggml.tokens": ["a" * 200_000]}, r"token 0 has 200000 characters, more than the limit of 4096"),
+        ({"tokenizer.ggml.tokens": ["a" * 4000] * 1100}, r"the tokens have 4400000 characters, more than the limit"),
         ({"tokenizer.ggml.add_bos_token": "yes"}, r"add_bos_token is 'yes'"),
     ],
 )

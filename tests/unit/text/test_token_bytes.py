@@ -37,4 +37,7 @@ def test_metaspace_decoders_strip_the_first_token_unless_told_never() -> None:
     step = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}
     assert parse_decoder(step, "x").leading_space == "strip_first_token"
     assert parse_decoder({**step, "prepend_scheme": "never"}, "x").leading_space == "keep"
-    assert parse_decoder(None, "x") == DecoderRules()
+
+
+def test_no_decoder_puts_a_space_before_every_token_but_the_first() -> None:
+    assert parse_decoder(None, "x") == DecoderRules(separator=" ", leading_space="strip_one")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.worker_driver import tiny_checkpoint
+
 from octavo.worker.memory import kv_block_bytes
-from worker_driver import tiny_checkpoint
 
 
 def test_a_block_holds_keys_and_values_of_every_layer(tmp_path: Path) -> None:

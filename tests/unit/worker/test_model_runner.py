@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from octavo.sampling_params import SamplingParams
-from octavo.worker.batch import SequenceState, Share
+from octavo.worker.batch import ResidentSequence, Segment
 from octavo.worker.model_runner import forward_passes
 
 
-def share(seq_id: int, num_new: int, prompt_rows: int, *, needs_sample: bool = True) -> Share:
-    state = SequenceState(seq_id, seq_id, 0, SamplingParams(), np.zeros(0, np.int32), False, False, 0)
-    return Share(state, 10, num_new, needs_sample, prompt_rows)
+def share(seq_id: int, num_new: int, prompt_rows: int, *, needs_sample: bool = True) -> Segment:
+    state = ResidentSequence(seq_id, seq_id, 0, SamplingParams(), np.zeros(0, np.int32), False, False, 0)
+    return Segment(state, 10, num_new, needs_sample, prompt_rows)
 
 
-def facts(shares: list[Share]) -> list[tuple[int, int, int, bool, int]]:
+def facts(shares: list[Segment]) -> list[tuple[int, int, int, bool, int]]:
     return [(s.state.seq_id, s.first, s.num_new, s.needs_sample, s.prompt_logit_rows) for s in shares]
 
 

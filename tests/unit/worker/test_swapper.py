@@ -10,24 +10,26 @@ from octavo.worker.swapper import Swapper
 
 
 class Space:
-    """The backend's side: remembers calls, fails for `bad` slots (written) and blocks (filled)."""
+    """A swap space that remembers calls and fails for `bad` slots (written) and blocks (filled)."""
+
+    slot_bytes = 100
 
     def __init__(self, bad_slots: tuple[int, ...] = (), bad_blocks: tuple[int, ...] = ()) -> None:
         self.calls: list[tuple[str, list[tuple[int, int]]]] = []
         self.bad_slots, self.bad_blocks = bad_slots, bad_blocks
 
-    def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+    def out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
         self.calls.append(("out", list(moves)))
         return {slot: "no space left" for _, slot in moves if slot in self.bad_slots}
 
-    def swap_in(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
+    def into(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
         self.calls.append(("in", list(moves)))
         return {block: "input/output error" for block, _ in moves if block in self.bad_blocks}
 
 
 def swapper_of(space: Space) -> Swapper:
     ticks = count()
-    return Swapper(space, 8, 100, clock=lambda: float(next(ticks)))  # type: ignore[arg-type]
+    return Swapper(space, 8, clock=lambda: float(next(ticks)))  # type: ignore[arg-type]
 
 
 def test_moves_out_come_first_and_are_counted_in_bytes_and_seconds() -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.tiny_models import prompt
+from tests.worker_driver import Driver, Outcome, Request, make_worker, run_step, tiny_checkpoint
 
 from octavo.loader.checkpoint import Checkpoint
-from octavo.ops.interface import F32, SampleResult, SampleRows
+from octavo.ops.interface import F32, SampleResult, SampleRows, StepInputs
 from octavo.sampling_params import SamplingParams
-from octavo.step import ScheduledSequence, StepPlan
+from octavo.step import SampledTokens, ScheduledSequence, ShareKind, StepPlan
+from octavo.worker.model_runner import accept, row_id
 from octavo.worker.worker import Worker
-from tiny_models import prompt
-from worker_driver import Driver, Request, make_worker, tiny_checkpoint
 
 NUM_TOKENS = 12
 
@@ -92,7 +94,7 @@ def test_more_sequences_than_expected_make_the_batch_grow(checkpoint: Checkpoint
     expected = Request(prompt("worker", 15), SamplingParams(temperature=0.0))
     Driver(make_worker(checkpoint), [expected]).run(1)
     assert requests[10].tokens == expected.tokens
-    worker.execute(StepPlan(9, [], [], list(range(11))))
+    run_step(worker, StepPlan(9, [], [], list(range(11))))
     assert len(worker.batch) == 0
 
 
@@ -107,9 +109,9 @@ def test_copied_and_replaced_blocks_continue_a_sequence(checkpoint: Checkpoint) 
     driver.step([first])
     share = driver.scheduled(0)
     share.replaced_blocks = [(1, 100)]
-    result = driver.worker.execute(StepPlan(2, [share], block_copies=[(first.new_block_ids[1], 100)]))
+    result = run_step(driver.worker, StepPlan(2, [share], block_copies=[(first.new_block_ids[1], 100)]))
     assert not result.failed
-    request.tokens.append(result.sampled[0].token_id)
+    request.tokens.append(result.sampled[0].token_ids[0])
     intruder = driver.scheduled(1)
     intruder.new_block_ids = [first.new_block_ids[1]]
     driver.step([intruder])
@@ -206,7 +208,8 @@ def test_logits_that_are_not_finite_end_the_sequence(checkpoint: Checkpoint) -> 
     driver = Driver(worker, requests)
     driver.step([driver.scheduled(seq_id) for seq_id in range(2)])
     cache = worker.backend._ops.cache  # type: ignore[attr-defined]
-    block = driver.worker.batch.block_tables[driver.worker.batch.update(ScheduledSequence(1, 0, 1, [], True)).row, 0]
+    share = ScheduledSequence(1, ShareKind.PREFILL, 0, 1, [], False)
+    block = driver.worker.batch.block_tables[driver.worker.batch.update(share).row, 0]
     cache._values[:, block] = np.nan
     result = driver.step([driver.scheduled(seq_id) for seq_id in range(2)])
     assert result.failed == {1: "the model's logits are not finite"}
@@ -214,7 +217,7 @@ def test_logits_that_are_not_finite_end_the_sequence(checkpoint: Checkpoint) -> 
 
 
 def test_an_empty_plan_gives_an_empty_result(checkpoint: Checkpoint) -> None:
-    result = make_worker(checkpoint).execute(StepPlan(4, [], removed=[77]))
+    result = run_step(make_worker(checkpoint), StepPlan(4, [], removed=[77]))
     assert (result.step_id, result.sampled, result.prompt_logprobs, result.failed) == (4, [], [], {})
 
 
@@ -226,3 +229,120 @@ def test_sliding_layers_give_the_same_bytes_in_chunks(name: str, tmp_path: Path)
         for chunk in (256, 5)
     ]
     assert outcomes[0] == outcomes[1]
+
+
+def without_drafts(checkpoint: Checkpoint, device: str = "reference") -> list[Outcome]:
+    """What requests of every kind give without drafts."""
+    return Driver(make_worker(checkpoint, device), drafted_requests()).run(12)
+
+
+def drafted_requests() -> list[Request]:
+    return [
+        Request(prompt("worker", 6), SamplingParams(temperature=0.0, logprobs=2)),
+        Request(prompt("worker", 9), SamplingParams(temperature=0.9, top_k=20), seed=3),
+        Request(prompt("worker", 17), SamplingParams(temperature=0.7, top_p=0.9, repetition_penalty=1.3, presence_penalty=0.4)),
+        Request(prompt("worker", 8), SamplingParams(temperature=0.8, min_tokens=7, logit_bias={5: 2.0}), stop_token_ids=[5, 6]),
+    ]
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize("kind", ["right", "wrong", "random", "beyond the answer"])
+def test_drafts_do_not_change_a_byte(checkpoint: Checkpoint, kind: str, device: str) -> None:
+    expected = without_drafts(checkpoint, device=device)
+    answers = {tuple(request.prompt): tokens for request, (tokens, _, _) in zip(drafted_requests(), expected, strict=True)}
+
+    def guess(request: Request) -> list[int]:
+        answer, done = answers[tuple(request.prompt)], len(request.tokens)
+        right = answer[done : done + 4]
+        wrong = [(token + 1) % 60 for token in right]
+        mixed = [right[i] if (done + i) % 3 else wrong[i] for i in range(len(right))]
+        return {"right": right, "wrong": wrong, "random": mixed, "beyond the answer": [*right, 1, 2, 3]}[kind]
+
+    driver = Driver(make_worker(checkpoint, device), drafted_requests(), guess)
+    assert driver.run(12) == expected
+    num_accepted = sum(request.num_accepted for request in driver.requests)
+    assert (num_accepted > 0) == (kind != "wrong") and driver.num_steps < (13 if kind == "wrong" else 12)
+
+
+def test_a_draft_whose_logits_are_not_finite_counts_only_if_those_before_it_are_right(checkpoint: Checkpoint) -> None:
+    sampled = {7: SampledTokens(7, [3]), row_id(7, 1): SampledTokens(7, [4])}
+    failed = {row_id(7, 2): "not finite"}
+    accept(7, [3, 9], sampled, failed)
+    assert not failed and (sampled[7].token_ids, sampled[7].num_accepted) == ([3, 4], 1)
+    sampled = {7: SampledTokens(7, [3]), row_id(7, 1): SampledTokens(7, [9])}
+    failed = {row_id(7, 2): "not finite"}
+    accept(7, [3, 9], sampled, failed)
+    assert failed == {7: "not finite"} and sampled == {}
+
+
+def test_tokens_that_others_chose_are_computed_together(checkpoint: Checkpoint) -> None:
+    """As a grammar forces them, or as another rank sampled them: the worker is told, and goes on behind them."""
+    (expected,) = Driver(make_worker(checkpoint), drafted_requests()[:1]).run(12)
+    request = drafted_requests()[0]
+    driver = Driver(make_worker(checkpoint), [request])
+    driver.step([driver.scheduled(0)])
+    request.tokens += expected[0][1:5]
+    while len(request.tokens) < 12:
+        driver.step([driver.scheduled(0)])
+    assert request.tokens == expected[0]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_plans_behind_one_another_give_the_same_bytes(checkpoint: Checkpoint, overlap: bool) -> None:
+    """Two groups of requests in alternation, two plans in flight all the time."""
+    expected = without_drafts(checkpoint)
+    requests = drafted_requests()
+    driver = Driver(make_worker(checkpoint, overlap=overlap), requests)
+    plans: deque[StepPlan] = deque()
+    for step in range(24):
+        ids = [0, 1] if step % 2 else [2, 3]
+        plans.append(StepPlan(step, [driver.scheduled(seq_id) for seq_id in ids]))
+        driver.worker.start(plans[-1])
+        if len(plans) == 2:
+            assert driver.take(driver.worker.finish()).step_id == plans.popleft().step_id
+    driver.take(driver.worker.finish())
+    assert driver.outcomes() == expected
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_step_that_raises_takes_those_behind_it_along_undone(checkpoint: Checkpoint, overlap: bool) -> None:
+    requests = drafted_requests()[:2]
+    driver = Driver(make_worker(checkpoint, overlap=overlap), requests)
+    shares = [driver.scheduled(0), driver.scheduled(1)]
+    program = driver.worker._runner._program
+    driver.worker._runner._program = BrokenProgram()  # type: ignore[assignment]
+    driver.worker.start(StepPlan(1, [shares[0]]))
+    driver.worker.start(StepPlan(2, [shares[1]]))
+    with pytest.raises(FloatingPointError, match="no device"):
+        driver.worker.finish()
+    driver.worker._runner._program = program
+    assert 1 not in driver.worker.batch, "the second plan has been begun"
+    for step, share in enumerate(shares, 3):
+        result = run_step(driver.worker, StepPlan(step, [share], removed=[share.seq_id]))
+        assert not result.failed and len(result.sampled) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"draft_token_ids": [1], "num_new": 7, "needs_sample": False}, "without a sample"),
+        ({"draft_token_ids": [1] * 6, "num_computed": 6}, "without the token before them"),
+        ({"draft_token_ids": [10**6], "num_new": 7}, "were scheduled, vocab_size"),
+        ({"draft_token_ids": [1] * 65, "num_new": 71}, "65 drafts"),
+        ({"token_ids": [1] * 200}, "do not fit max_model_len"),
+        ({"num_new": 5}, "a sample was asked for"),
+    ],
+)
+def test_drafts_and_tokens_that_cannot_be_fail_alone(checkpoint: Checkpoint, change: dict[str, object], reason: str) -> None:
+    driver = Driver(make_worker(checkpoint), [Request(prompt("worker", 6), SamplingParams()) for _ in range(2)])
+    shares = [driver.scheduled(0), driver.scheduled(1)]
+    for name, value in change.items():
+        setattr(shares[0], name, value)
+    result = driver.step(shares)
+    assert list(result.failed) == [0] and reason in result.failed[0]
+    assert [sampled.seq_id for sampled in result.sampled] == [1]
+
+
+class BrokenProgram:
+    def run(self, inputs: StepInputs) -> None:
+        raise FloatingPointError("no device")

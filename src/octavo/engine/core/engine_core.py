@@ -1,4 +1,4 @@
-"""EngineCore: requests become sequences; a step is schedule, execute, settle. Token ids in, token ids out, no text.
+"""EngineCore: requests become sequences; a step is schedule, start, finish, settle. Token ids in, token ids out, no text.
 
 One thread drives it. It validates nothing but survives anything: what raises for one request ends that request.
 """
@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
-from octavo.config.cache import GIB
-from octavo.config.changes import Changes, apply_changes, settings_in_force
-from octavo.config.engine import EngineConfig
+from octavo.config.changes import Changes
 from octavo.config.machine import read_machine
+from octavo.config.resolved import ResolvedConfig
+from octavo.engine.core.reconfigure import describe_change, reconfigure
+from octavo.engine.core.retry import Worker, describe, run_one_by_one
 from octavo.engine.core.stats import core_stats
 from octavo.engine.tuning.observe import Gauges, Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError
 from octavo.kvcache.manager import KVCacheManager
-from octavo.kvcache.report import MemoryReport, memory_report
+from octavo.kvcache.report import MemoryReport
+from octavo.kvcache.survey import memory_report
 from octavo.log import get_logger
 from octavo.request import Request
-from octavo.scheduler.draft import new_sequence
-from octavo.scheduler.policies.registry import policy_for
-from octavo.scheduler.relayout import plan_relayout
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.update import SequenceUpdate
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
+from octavo.step import StepPlan, StepResult, SwapReport
 
 MAX_FAILED_STEPS = 32
 """After this many steps in a row in which every sequence failed, the device itself is taken to be broken. So many that a client
@@ -41,16 +41,16 @@ that often."""
 _logger = get_logger(__name__)
 
 
-class Worker(Protocol):
-    """What the core needs of worker.Worker."""
-
-    def execute(self, plan: StepPlan) -> StepResult: ...
-
-    def reconfigure(self, relayout: Relayout) -> RelayoutResult: ...
-
-
 class WorkerBroken(OctavoError):
     """Every sequence of several steps in a row failed; only a new core process can help."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that was started and is not settled."""
+
+    plan: StepPlan
+    started_s: float
 
 
 class EngineCore:
@@ -58,15 +58,24 @@ class EngineCore:
 
     def __init__(
         self,
-        config: EngineConfig,
+        config: ResolvedConfig,
         scheduler: Scheduler,
         kv_cache: KVCacheManager,
         worker: Worker,
         clock: Callable[[], float] = time.monotonic,
         free_bytes: Callable[[], int] = lambda: read_machine().available_bytes,
+        *,
+        depth: int = 1,
     ) -> None:
-        """config is resolved; free_bytes tells how much memory the machine has left for this process."""
+        """config is resolved; free_bytes tells how much memory the machine has left for this process.
+
+        depth: most steps in flight. More than one pays where a sequence's step passes through several stages; on one device the
+        sequences that are in flight only wait for each other.
+        """
         self.config = config
+        self._depth = depth
+        self._flights: deque[_Flight] = deque()
+        """Oldest first."""
         self._free_bytes = free_bytes
         self._scheduler = scheduler
         self._kv_cache = kv_cache
@@ -77,15 +86,17 @@ class EngineCore:
         self._not_started: dict[int, Sequence] = {}
         """Sequences that no step has touched yet, by seq_id."""
         self._pending: list[TokenOutput] = []
-        """Ends that the next step reports."""
+        """News that the next step reports."""
+        self._first_timers: list[Sequence] = []
+        """Sequences whose first step the next answer reports."""
         self._next_seq_id = 0
         self._num_steps = 0
         self._busy_s = 0.0
         self._num_reconfigurations = 0
         self._num_tunings = 0
-        self._tuning = Tuning(config, clock()) if config.scheduler.auto_tune else None
+        self._tuning = Tuning(config, scheduler.estimator.step_time, clock()) if config.scheduler.auto_tune else None
         self._num_failed_steps = 0
-        self._stats_due_s = -math.inf
+        self._stats_due_s = self._settled_s = -math.inf
 
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
@@ -106,7 +117,7 @@ class EngineCore:
             for sequence in sequences.values():
                 self._scheduler.abort(sequence.seq_id)
             reason = FinishReason.ERROR.value
-            self._pending.append(TokenOutput(request.request_id, 0, [], finish_reason=reason, error=_describe(error)))
+            self._pending.append(TokenOutput(request.request_id, 0, [], finish_reason=reason, error=describe(error)))
             return
         self._requests[request.request_id] = sequences
         self._stats_due_s = -math.inf
@@ -124,42 +135,81 @@ class EngineCore:
             return
         for index in list(choices) if choice < 0 else [choice]:
             sequence = choices.get(index)
-            if sequence is not None:
-                self._scheduler.abort(sequence.seq_id, reason)
+            if sequence is not None and self._scheduler.abort(sequence.seq_id, reason):
                 self._forget(sequence)
 
     def step(self) -> StepOutputs:
-        """Compute one step; without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless."""
+        """Plan and start steps as far as they may be in flight together, and settle the oldest one.
+
+        Without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless.
+        """
         started_s = self._clock()
+        self.launch()
+        if self._flights:
+            started_s = self._flights[0].started_s
+            self._settle_oldest()
         outputs, self._pending = self._pending, []
-        started: list[Sequence] = []
-        plan = self._scheduler.schedule(started_s)
-        if plan is not None:
-            if self._not_started:
-                started = self._take_started(plan)
-            try:
-                result = self._execute(plan)
-            except BaseException:
-                # Ctrl-C, or a broken worker: leave the books in order; the sequences of the step are computed again.
-                self._pending += [self._output_of(update) for update in self._scheduler.fail((), "the step was interrupted")]
-                raise
-            self._num_steps += 1
-            if result.swap is not None and (result.swap.lost_slots or result.swap.lost_blocks):
-                _warn_of_lost_moves(result.swap)
-            step_s = self._clock() - started_s
-            self._busy_s += step_s
-            outputs += [self._output_of(update) for update in self._scheduler.settle(plan, result, self._clock())]
-            if self._tuning is not None:
-                self._note_for_tuning(self._tuning, plan, step_s)
+        first_timers, self._first_timers = self._first_timers, []
         now_s = self._clock()
         return StepOutputs(
             outputs,
-            [sequence.request_id for sequence in started],
+            [sequence.request.request_id for sequence in first_timers],
             self._due_stats(now_s),
             started_s,
             now_s,
-            [sequence.expected_s for sequence in started],
+            [sequence.expected_s for sequence in first_timers],
         )
+
+    def launch(self) -> None:
+        """Plan and start steps until `depth` of them are in flight or there is nothing to plan."""
+        while len(self._flights) < self._depth:
+            now_s = self._clock()
+            plan = self._scheduler.schedule(now_s)
+            if plan is None:
+                return
+            if self._not_started:
+                self._first_timers += self._take_started(plan)
+            self._flights.append(_Flight(plan, now_s))
+            try:
+                self._worker.start(plan)
+            except BaseException:
+                self._abandon()
+                raise
+
+    def drain(self) -> None:
+        """Settle all steps in flight; the next step reports their news."""
+        while self._flights:
+            self._settle_oldest()
+
+    def _settle_oldest(self) -> None:
+        """Finish and settle the oldest step in flight; its news become pending."""
+        flight = self._flights[0]
+        plan = flight.plan
+        try:
+            result = self._finish(plan)
+        except BaseException:
+            self._abandon()
+            raise
+        self._flights.popleft()
+        self._num_steps += 1
+        if result.swap is not None and (result.swap.lost_slots or result.swap.lost_blocks):
+            _warn_of_lost_moves(result.swap)
+        now_s = self._clock()
+        step_s = now_s - max(flight.started_s, self._settled_s)
+        self._settled_s = now_s
+        self._busy_s += step_s
+        self._report(self._scheduler.settle(plan, result, now_s))
+        if self._tuning is not None:
+            self._note_for_tuning(self._tuning, plan, step_s)
+
+    def _abandon(self) -> None:
+        """Ctrl-C, or a broken worker: leave the books in order; the sequences in flight are computed again."""
+        self._flights.clear()
+        self._worker.drop()
+        self._report(self._scheduler.fail((), "the step was interrupted"))
+
+    def _report(self, updates: list[SequenceUpdate]) -> None:
+        self._pending += [self._output_of(update) for update in updates]
 
     def _note_for_tuning(self, tuning: Tuning, plan: StepPlan, step_s: float) -> None:
         # Gauges alone: all statistics, in every step, would cost 35 us of it.
@@ -170,7 +220,8 @@ class EngineCore:
     def stats(self) -> CoreStats:
         """Gauges now, counters since the start."""
         return core_stats(
-            self._scheduler.stats(),
+            self._scheduler,
+            self._kv_cache.stats(),
             num_steps=self._num_steps,
             busy_s=self._busy_s,
             num_reconfigurations=self._num_reconfigurations,
@@ -190,34 +241,12 @@ class EngineCore:
         reason: the tuner's; without one somebody else wants it, and the tuner takes that for what is configured.
         Raises: ConfigError naming the setting that cannot be; everything is as before then.
         """
+        self.drain()
         started_s = self._clock()
-        before, kv = self.config, self._kv_cache.stats()
-        # Blocks that were never used cost no memory yet; the others come back when the cache is replaced.
-        free_bytes = self._free_bytes() + max(kv.num_used, kv.num_cached) * self._block_bytes
-        after = apply_changes(before, changes, free_bytes=free_bytes)
-        plan, result = plan_relayout(self._scheduler, self._kv_cache, before, after), RelayoutResult()
-        if plan.order is not None:
-            try:
-                result = self._worker.reconfigure(plan.order)
-            except MemoryError:
-                raise ConfigError("there is not enough memory for these settings", param=next(iter(changes.given()))) from None
-        if plan.slots is not None:
-            plan.manager.swap.resize(plan.slots, result.lost_slots)
-        self._scheduler.reconfigure(after.scheduler, plan.manager, plan.victims, result.swap_block_s)
-        if after.scheduler.scheduler_policy != before.scheduler.scheduler_policy:
-            self._scheduler.set_policy(policy_for(after.scheduler, self._scheduler.estimator))
-        self._kv_cache, self.config, self._stats_due_s = plan.manager, after, -math.inf
+        done = reconfigure(self.config, changes, self._scheduler, self._kv_cache, self._worker, self._free_bytes)
+        self._kv_cache, self.config, self._stats_due_s = done.kv_cache, done.config, -math.inf
         self._num_reconfigurations += 1
-        old, new = settings_in_force(before), settings_in_force(after)
-        moves = plan.order.moves if plan.order is not None else None
-        report = ReconfigureReport(
-            config=after,
-            changed={name: (old[name], new[name]) for name in new if old[name] != new[name]},
-            num_preempted=len(plan.victims),
-            num_moved_tokens=sum(count for _, _, count in moves or ()),
-            duration_s=self._clock() - started_s,
-            reason=reason,
-        )
+        report = done.report(self._clock() - started_s, reason)
         _logger.info("%s", describe_change(report))
         if self._tuning is not None and not reason:
             self._tuning.adopt(changes)
@@ -244,12 +273,7 @@ class EngineCore:
     def memory_report(self) -> MemoryReport:
         """KV cache and swap space in full: counts, waste, block map, and what each request has or keeps."""
         live = (sequence for choices in self._requests.values() for sequence in choices.values())
-        return memory_report(self._kv_cache, self._scheduler.running(), self._block_bytes, live)
-
-    @property
-    def _block_bytes(self) -> int:
-        cache = self.config.cache
-        return round((cache.kv_cache_memory or 0.0) * GIB) // self._kv_cache.num_blocks
+        return memory_report(self._kv_cache, self._scheduler.running(), self.config.cache.block_bytes, live)
 
     def check_integrity(self) -> None:
         """Assert that every block and every sequence is accounted for."""
@@ -264,25 +288,8 @@ class EngineCore:
         """One sequence per choice; choices after the first share the first one's prompt blocks."""
         first = self._next_seq_id
         self._next_seq_id += request.sampling.n
-        stop_token_ids = frozenset(request.stop_token_ids)
         return [
-            Sequence(
-                seq_id=first + choice,
-                request_id=request.request_id,
-                prompt_token_ids=request.prompt_token_ids,
-                sampling=request.sampling,
-                seed=request.seed,
-                max_tokens=request.max_tokens,
-                stop_token_ids=stop_token_ids,
-                arrival_s=request.arrival_s,
-                choice=choice,
-                cache_salt=request.cache_salt,
-                priority=request.priority,
-                tenant=request.tenant,
-                deadline_s=request.deadline_s,
-                fork_of=first if choice else None,
-            )
-            for choice in range(request.sampling.n)
+            Sequence(first + choice, request, choice, fork_of=first if choice else None) for choice in range(request.sampling.n)
         ]
 
     def _take_started(self, plan: StepPlan) -> list[Sequence]:
@@ -290,13 +297,17 @@ class EngineCore:
         pending = self._not_started
         return [pending.pop(share.seq_id) for share in plan.sequences if share.seq_id in pending]
 
-    def _execute(self, plan: StepPlan) -> StepResult:
+    def _finish(self, plan: StepPlan) -> StepResult:
+        """The result of the oldest step; if it failed as a whole, of its sequences one by one."""
         try:
-            result = self._worker.execute(plan)
+            result = self._worker.finish()
         except Exception as error:
             # The guilty one cannot be told from here, so that each is tried alone and only those that fail again end.
             _logger.exception("a step of %d sequences failed; trying them one by one", len(plan.sequences))
-            result = self._execute_one_by_one(plan, error)
+            live = {sequence.seq_id: sequence for choices in self._requests.values() for sequence in choices.values()}
+            result = run_one_by_one(self._worker, plan, error, live, self._kv_cache)
+            for later in list(self._flights)[1:]:
+                self._worker.start(later.plan)
         if plan.sequences and len(result.failed) == len(plan.sequences):
             self._num_failed_steps += 1
             if self._num_failed_steps >= MAX_FAILED_STEPS:
@@ -306,48 +317,6 @@ class EngineCore:
         else:
             self._num_failed_steps = 0
         return result
-
-    def _execute_one_by_one(self, plan: StepPlan, error: Exception) -> StepResult:
-        """Run every share of a failed step as a step of its own.
-
-        The worker may have applied any part of the plan, so each share tells it everything anew; computing a position again
-        writes the same keys and values.
-        """
-        merged = StepResult(plan.step_id, [])
-        if plan.removed or plan.block_copies or plan.swap_out or plan.swap_in:
-            alone = StepPlan(plan.step_id, [], plan.block_copies, plan.removed, plan.swap_out, plan.swap_in)
-            try:
-                merged.swap = self._worker.execute(alone).swap
-            except Exception:
-                _logger.exception("the block copies of the step failed too; all its sequences end")
-                merged.failed = {share.seq_id: _describe(error) for share in plan.sequences}
-                return merged
-        live = {seq.seq_id: seq for choices in self._requests.values() for seq in choices.values()}
-        for share in plan.sequences:
-            alone = StepPlan(plan.step_id, [self._restated(share, live[share.seq_id])], [], [share.seq_id])
-            try:
-                result = self._worker.execute(alone)
-            except Exception as guilt:
-                _logger.exception("sequence %d failed alone too and ends", share.seq_id)
-                merged.failed[share.seq_id] = _describe(guilt)
-                continue
-            merged.sampled += result.sampled
-            merged.prompt_logprobs += result.prompt_logprobs
-            merged.failed.update(result.failed)
-            if merged.swap is not None and result.swap is not None:
-                merged.swap.not_run += result.swap.not_run
-        return merged
-
-    def _restated(self, share: ScheduledSequence, sequence: Sequence) -> ScheduledSequence:
-        """The same share for a worker that knows nothing of the sequence: all tokens, the whole block table."""
-        return ScheduledSequence(
-            seq_id=share.seq_id,
-            num_computed=share.num_computed,
-            num_new=share.num_new,
-            new_block_ids=self._kv_cache.block_ids(share.seq_id),
-            needs_sample=share.needs_sample,
-            new=new_sequence(sequence),
-        )
 
     def _output_of(self, update: SequenceUpdate) -> TokenOutput:
         output = TokenOutput(
@@ -370,10 +339,10 @@ class EngineCore:
     def _forget(self, sequence: Sequence) -> None:
         self._stats_due_s = -math.inf
         self._not_started.pop(sequence.seq_id, None)
-        choices = self._requests[sequence.request_id]
+        choices = self._requests[sequence.request.request_id]
         del choices[sequence.choice]
         if not choices:
-            del self._requests[sequence.request_id]
+            del self._requests[sequence.request.request_id]
 
 
 def _warn_of_lost_moves(report: SwapReport) -> None:
@@ -385,16 +354,3 @@ def _warn_of_lost_moves(report: SwapReport) -> None:
         ", ".join(sorted(reasons)),
     )
 
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def describe_change(report: ReconfigureReport) -> str:
-    """A reconfiguration in one line of the log."""
-    changed = ", ".join(f"{name} {old} -> {new}" for name, (old, new) in report.changed.items()) or "nothing"
-    cause = f" ({report.reason})" if report.reason else ""
-    return (
-        f"reconfigured{cause}: {changed}; {report.num_moved_tokens} tokens moved, {report.num_preempted} sequences preempted, "
-        f"{1000 * report.duration_s:.1f} ms"
-    )

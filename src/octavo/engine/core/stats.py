@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from octavo.engine.wire.messages import CoreStats
-from octavo.scheduler.stats import SchedulerStats
+from octavo.kvcache.stats import KVCacheStats
+from octavo.scheduler.scheduler import Scheduler
 
 
 def core_stats(
-    scheduler: SchedulerStats, *, num_steps: int, busy_s: float, num_reconfigurations: int, num_tunings: int
+    scheduler: Scheduler, kv: KVCacheStats, *, num_steps: int, busy_s: float, num_reconfigurations: int, num_tunings: int
 ) -> CoreStats:
-    """The scheduler's figures with the core's own counters."""
-    kv, preemption = scheduler.cache, scheduler.preemption
+    """The figures of scheduler and KV cache with the core's own counters."""
+    preemption = scheduler.preemption
     return CoreStats(
         num_running=scheduler.num_running,
         num_waiting=scheduler.num_waiting,

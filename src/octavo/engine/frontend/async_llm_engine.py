@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
 
@@ -13,15 +13,16 @@ from octavo.config.changes import Changes
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import check_options
-from octavo.engine.args import EngineArgs
-from octavo.engine.frontend.calls import CoreCalls
+from octavo.config.resolved import ResolvedConfig
+from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
-from octavo.engine.frontend.input import InputProcessor, Prepared, Prompt
+from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
 from octavo.engine.frontend.stream import RequestStream
@@ -29,7 +30,6 @@ from octavo.engine.frontend.supervisor import Patience, Supervisor
 from octavo.engine.wire.messages import (
     AbortChoices,
     AddRequest,
-    Answer,
     CoreReady,
     MemoryRead,
     ReadMemory,
@@ -41,14 +41,16 @@ from octavo.engine.wire.messages import (
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
-from octavo.request import new_request_id
-from octavo.sampling_params import SamplingParams
-from octavo.sequence import DEFAULT_TENANT, FinishReason
+from octavo.request import NO_OPTIONS, RequestOptions, new_request_id
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sequence import FinishReason
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
 LONG_TEXT = 4096
 """Characters from which a prompt is tokenised in a thread: about a millisecond of work, during which streams would stall."""
+
+LOG_STATS_INTERVAL_S = 10.0
 
 _logger = get_logger(__name__)
 
@@ -71,7 +73,7 @@ class EngineStats:
 class AsyncLLMEngine:
     """Made by `start`. Belongs to one event loop; every method must be called on it.
 
-    resolved_config       the EngineConfig the core runs with, without any "auto" left in its budgets
+    resolved_config       the configuration the core runs with
     model_config, tokenizer, chat_template, generation_defaults   what the model's files say
     metrics               a Prometheus registry of this engine alone
     weights_version       hex digest; changes whenever the model's files change
@@ -80,21 +82,24 @@ class AsyncLLMEngine:
 
     def __init__(self, model: ServedModel, supervisor: Supervisor, ready: CoreReady, ledger: Ledger) -> None:
         max_model_len = ready.config.scheduler.max_model_len
-        assert max_model_len is not None
-        self.resolved_config: EngineConfig = ready.config
+        self.resolved_config: ResolvedConfig = ready.config
         self.max_model_len: int = max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
         self.chat_template: ChatTemplate = model.chat_template
-        self.generation_defaults: dict[str, float | int] = model.generation_defaults
+        self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.weights_version = ready.weights_version.hex()
-        self.description = ready.description
+        self.description = [*ready.description, model.sampling.describe()]
         self.ledger = ledger
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor
         self._outputs = OutputProcessor(model.tokenizer, ledger)
         self._input = InputProcessor(
-            model.tokenizer, model.config, max_model_len, scheduler_policy=ready.config.scheduler.scheduler_policy
+            model.tokenizer,
+            model.config,
+            max_model_len,
+            scheduler_policy=ready.config.scheduler.scheduler_policy,
+            random_seed=seeds(ready.config.loading.seed),
         )
         self._streams: dict[str, RequestStream] = {}
         self._closed: str | None = None
@@ -102,8 +107,7 @@ class AsyncLLMEngine:
         self._empty = asyncio.Event()
         self._empty.set()
         self._log_task: asyncio.Task[None] | None = None
-        self._calls = CoreCalls(supervisor.send)
-        supervisor.watch(ready.config, self._on_step, self._on_lost, self._on_answer)
+        supervisor.watch(ready.config, self._on_step, self._on_lost, self._on_reconfigured)
 
     @classmethod
     async def start(
@@ -126,6 +130,7 @@ class AsyncLLMEngine:
         core = asyncio.create_task(supervisor.start(config))
         try:
             model = await asyncio.to_thread(load_served_model, config)
+            model.chat_template.warm()
             ready = await core
         except BaseException:  # also when cancelled: no process may be left behind
             core.cancel()
@@ -133,7 +138,7 @@ class AsyncLLMEngine:
             await supervisor.stop()
             raise
         engine = cls(model, supervisor, ready, Ledger([RequestLog()] if log_requests else []))
-        for line in ready.description:
+        for line in engine.description:
             _logger.info("%s", line)
         if log_stats_interval_s is not None:
             engine._log_task = asyncio.create_task(engine._log_stats(log_stats_interval_s))
@@ -141,37 +146,33 @@ class AsyncLLMEngine:
 
     @classmethod
     async def from_engine_args(cls, args: EngineArgs) -> AsyncLLMEngine:
-        return await cls.start(args.create_engine_config())
+        """`start` with vLLM's arguments; unlike there it must be awaited: the core starts meanwhile."""
+        logs = args if isinstance(args, AsyncEngineArgs) else AsyncEngineArgs(disable_log_stats=True)
+        return await cls.start(
+            args.create_engine_config(),
+            log_stats_interval_s=None if logs.disable_log_stats else LOG_STATS_INTERVAL_S,
+            log_requests=not logs.disable_log_requests,
+        )
 
     async def generate(
         self,
         prompt: Prompt,
         sampling_params: SamplingParams,
         request_id: str | None = None,
+        options: RequestOptions = NO_OPTIONS,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
-        output_kind: OutputKind = OutputKind.DELTA,
+        priority: int | None = None,
+        output_kind: RequestOutputKind | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Run one request and yield its deliveries. Closing or cancelling the iterator aborts it and frees all it holds.
 
-        tenant     whose request it is, for the policy fair and for the bill
-        timeout_s  seconds after which it ends with what it has: finish_reason "length", stop_reason "timeout"
+        priority, output_kind: short for those of the options and of sampling_params.
 
         Raises InvalidRequestError, OverloadedError or EngineDeadError before the first delivery, RequestFailedError or
         EngineDeadError after it.
         """
         stream = await self.add_request(
-            prompt,
-            sampling_params,
-            request_id,
-            priority=priority,
-            cache_salt=cache_salt,
-            tenant=tenant,
-            timeout_s=timeout_s,
-            output_kind=output_kind,
+            prompt, sampling_params, request_id, options, priority=priority, output_kind=output_kind
         )
         try:
             async for output in stream:
@@ -184,38 +185,30 @@ class AsyncLLMEngine:
         prompt: Prompt,
         sampling_params: SamplingParams,
         request_id: str | None = None,
+        options: RequestOptions = NO_OPTIONS,
         *,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
-        output_kind: OutputKind = OutputKind.DELTA,
+        priority: int | None = None,
+        output_kind: RequestOutputKind | None = None,
     ) -> RequestStream:
         """Queue one request; the stream must be read to its end or closed. Raises as the first step of `generate` does."""
         arrival_s = time.monotonic()
-        self._admit(tenant, 0, arrival_s)
+        if priority is not None:
+            options = replace(options, priority=priority)
+        self._admit(options.tenant, 0, sampling_params.n, arrival_s)
         request_id = request_id if request_id is not None else new_request_id()
 
         def prepare() -> Prepared:
-            return self._input.prepare(
-                prompt,
-                sampling_params,
-                request_id,
-                arrival_s=arrival_s,
-                priority=priority,
-                cache_salt=cache_salt,
-                tenant=tenant,
-                timeout_s=timeout_s,
-            )
+            return self._input.prepare(prompt, sampling_params, request_id, options, arrival_s=arrival_s)
 
         if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
             prepared = await asyncio.to_thread(prepare)
         else:
             prepared = prepare()
         # Others may have come meanwhile, and only now the length is known.
-        self._admit(tenant, len(prepared.request.prompt_token_ids), time.monotonic())
-        self._outputs.add(prepared.request, prepared.prompt, output_kind)
-        stream = RequestStream(request_id, output_kind, self._drop)
+        self._admit(options.tenant, len(prepared.request.prompt_token_ids), sampling_params.n, time.monotonic())
+        kind = output_kind or sampling_params.output_kind
+        self._outputs.add(prepared.request, prepared.prompt, kind)
+        stream = RequestStream(request_id, kind, self._drop)
         self._streams[request_id] = stream
         self._empty.clear()
         try:
@@ -258,13 +251,13 @@ class AsyncLLMEngine:
         No request ends and no byte of an answer changes. Raises ConfigError naming the setting that cannot be.
         """
         changes = Changes.of(settings)
-        answer = await self._calls.ask(lambda call_id: Reconfigure(call_id, changes))
+        answer = await self._supervisor.ask(lambda call_id: Reconfigure(call_id, changes))
         assert isinstance(answer, Reconfigured)
         return answer.report
 
     async def memory_stats(self) -> MemoryReport:
         """The KV cache in full, as it is between two steps."""
-        answer = await self._calls.ask(ReadMemory)
+        answer = await self._supervisor.ask(ReadMemory)
         assert isinstance(answer, MemoryRead)
         return answer.report
 
@@ -284,17 +277,18 @@ class AsyncLLMEngine:
     async def shutdown(self) -> None:
         """Stop the core process; requests that still run end with an EngineDeadError. Safe to call twice."""
         self._closed = "the engine is shut down"
+        await asyncio.to_thread(self.chat_template.close)
         if self._log_task is not None:
             self._log_task.cancel()
         await self._supervisor.stop()
         self._end_all("was shut down")
 
-    def _admit(self, tenant: str, num_prompt_tokens: int, now_s: float) -> None:
+    def _admit(self, tenant: str, num_prompt_tokens: int, num_choices: int, now_s: float) -> None:
         """Raise EngineDeadError or OverloadedError when a new request cannot be taken now."""
         if self._closed is not None:
             raise EngineDeadError(self._closed)
-        self._supervisor.check(heartbeat=False)
-        check_queue(self.ledger, self.resolved_config.scheduler, tenant, num_prompt_tokens, now_s)
+        self._supervisor.check()
+        check_queue(self.ledger, self.resolved_config.scheduler, tenant, num_prompt_tokens, num_choices, now_s)
 
     def _abort(self, request_ids: list[str]) -> list[RequestOutput]:
         outputs = self._outputs.abort(request_ids, time.monotonic())
@@ -337,12 +331,10 @@ class AsyncLLMEngine:
             if stream is not None:
                 self._deliver(stream, output)
 
-    def _on_answer(self, answer: Answer) -> None:
-        if isinstance(answer, Reconfigured):
-            # A restarted core gets what was in force when the last one was lost.
-            self.resolved_config = self._supervisor.config = answer.report.config
-            self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
-        self._calls.answered(answer)
+    def _on_reconfigured(self, answer: Reconfigured) -> None:
+        # A restarted core gets what was in force when the last one was lost.
+        self.resolved_config = self._supervisor.config = answer.report.config
+        self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
 
     def _on_lost(self, cause: str) -> None:
         self.ledger.core_lost()
@@ -350,7 +342,6 @@ class AsyncLLMEngine:
 
     def _end_all(self, cause: str) -> None:
         """The core is gone, and with it every request: each stream ends with an error, exactly once."""
-        self._calls.fail_all(cause)
         self._outputs.fail_all(f"the engine core {cause}", time.monotonic())
         for stream in list(self._streams.values()):
             stream.fail(EngineDeadError(f"the engine core {cause} while the request ran; send it again"))

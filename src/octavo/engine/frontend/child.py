@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.wire.channel import encode_start
@@ -17,38 +18,54 @@ from octavo.engine.wire.messages import CoreFailed, CoreReady, StartCore
 from octavo.engine.wire.parent_channel import ParentChannel
 from octavo.errors import ConfigError, EngineDeadError, LoadError, OctavoError
 
-CORE_COMMAND = (sys.executable, "-m", "octavo.engine.core.process")
+_PROGRAM = """import sys
+sys.path = [*filter(None, sys.path), {home!r}]
+from octavo.engine.core.process import main
+sys.exit(main())"""
+CORE_COMMAND = (sys.executable, "-c", _PROGRAM.format(home=str(Path(__file__).parents[3])))
+"""Not `-m`, which would look for modules in the working folder first: a user's random.py there is not ours."""
 
 _LAST_WORDS_S = 1.0
 """How long to look for the message of a process that has ended already."""
+
+
+class CoreFailedError(EngineDeadError):
+    """The core process failed inside before it could serve; the message is for the log, for it may say anything."""
 
 
 class CoreChild:
     """The process and its channel. `exited` is set, on the event loop, when the process has ended."""
 
     def __init__(self, config: EngineConfig, command: Sequence[str], log_level: str) -> None:
-        """Start the process on the running loop's thread: the kernel ties a child's life to the thread that made it."""
+        """Start the process on the running loop's thread: the kernel ties a child's life to the thread that made it.
+
+        Raises OSError, or RuntimeError when no thread can be had; nothing is left behind then.
+        """
         self.channel = ParentChannel()
         self.exited = asyncio.Event()
-        core_end = self.channel.core_end
-        start = encode_start(StartCore(core_end.fileno(), os.getpid(), log_level, config))
         try:
-            # A session of its own keeps the terminal's Ctrl-C away from it; the parent decides when it ends.
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=(core_end.fileno(),),
-            )
-        except OSError as error:
+            self._process = self._start(command)
+            self._finalizer = weakref.finalize(self, _kill, self._process, os.getpid())
+            self._send_start(encode_start(StartCore(self.channel.core_end.fileno(), os.getpid(), log_level, config)))
+            self.channel.core_end.close()  # the core's copy is the only one now, and its end the end of the stream
+            watch = (self._process, asyncio.get_running_loop(), self.exited)
+            threading.Thread(target=_watch, args=watch, daemon=True, name="octavo-core-watch").start()
+        except BaseException:
+            if hasattr(self, "_finalizer"):
+                self._finalizer()
+                self._process.wait()
             self.channel.close()
-            raise EngineDeadError(f"the engine core cannot be started: {error}") from None
-        core_end.close()  # the core's copy is the only one now, and its end the end of the stream
-        self._finalizer = weakref.finalize(self, _kill, self._process)
-        self._send_start(start)
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=_watch, args=(self._process, loop, self.exited), daemon=True, name="octavo-core-watch").start()
+            raise
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        # A session of its own keeps the terminal's Ctrl-C away from it; the parent decides when it ends.
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=(self.channel.core_end.fileno(),),
+        )
 
     @property
     def pid(self) -> int:
@@ -82,7 +99,7 @@ class CoreChild:
 
     def kill(self) -> None:
         """End it at once."""
-        _kill(self._process)
+        _kill(self._process, os.getpid())
 
     async def stop(self, timeout_s: float) -> None:
         """Wait for an end that was asked for; after timeout_s seconds terminate, then kill."""
@@ -117,8 +134,9 @@ def _watch(process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, ex
         loop.call_soon_threadsafe(exited.set)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
+def _kill(process: subprocess.Popen[bytes], parent_pid: int) -> None:
+    """Not in a copy of the parent that was forked: the core is not its own."""
+    if os.getpid() == parent_pid and process.poll() is None:
         process.kill()
 
 
@@ -127,4 +145,4 @@ def _error_of(message: CoreFailed) -> OctavoError:
         return ConfigError(message.message, param=message.param)
     if message.kind == "load":
         return LoadError(message.message, param=message.param)
-    return EngineDeadError(f"the engine core could not start: {message.message}")
+    return CoreFailedError(f"the engine core could not start: {message.message}")

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import msgspec
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 from octavo.config.model import ModelConfig
+from octavo.config.scheduler import PRIORITY_POLICIES
+from octavo.engine.frontend.bad_words import bad_words_ids
+from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_REQUEST_ID_LENGTH, MAX_TENANT_LENGTH, MAX_TIMEOUT_S, Request
+from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.scheduler.policies.registry import policy_reads_priority
-from octavo.sequence import DEFAULT_TENANT
 from octavo.text.tokenizer import Tokenizer
 
-Prompt = str | Sequence[int] | Mapping[str, Any]
-"""Text, token ids, or vLLM's {"prompt": text} and {"prompt_token_ids": ids}."""
 
-_MAX_PRIORITY = 2**31
+def seeds(seed: int | None) -> Callable[[], int]:
+    """Where the seeds of requests come from that bring none, 63 bits each: a sequence that `seed` fixes, or anywhere."""
+    return partial(secrets.randbits if seed is None else random.Random(seed).getrandbits, 63)
+
+
+ANY_SEEDS = seeds(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Prepared:
 
     request: Request
     prompt: str | None
+
+_LONG_ROPE_SALT = "\0longrope"
 
 
 class InputProcessor:
@@ -45,12 +50,13 @@ class InputProcessor:
         max_model_len: int,
         *,
         scheduler_policy: str = "fcfs",
-        random_seed: Callable[[], int] = lambda: secrets.randbits(63),
+        random_seed: Callable[[], int] = ANY_SEEDS,
     ) -> None:
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
         self._eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
         self._max_model_len = max_model_len
+        self._longest_short_prompt = model.rope.longest_short_prompt(max_model_len)
         self.scheduler_policy = scheduler_policy
         self._random_seed = random_seed
 
@@ -59,25 +65,18 @@ class InputProcessor:
         prompt: Prompt,
         sampling: SamplingParams,
         request_id: str,
+        options: RequestOptions = NO_OPTIONS,
         *,
         arrival_s: float,
-        priority: int = 0,
-        cache_salt: str = "",
-        tenant: str = DEFAULT_TENANT,
-        timeout_s: float | None = None,
     ) -> Prepared:
         """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds."""
-        self._check_envelope(request_id, priority, cache_salt)
-        _check_tenant(tenant)
-        _check_timeout(timeout_s)
+        parts = read_prompt(prompt)
+        if parts.cache_salt is not None:
+            options = replace(options, cache_salt=parts.cache_salt)
+        self._check_envelope(request_id, options)
         sampling = self._checked_sampling(sampling)
-        text, token_ids = self._token_ids(prompt)
+        token_ids = self._token_ids(parts)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
-        if sampling.min_tokens > max_tokens:
-            raise InvalidRequestError(
-                f"min_tokens is {sampling.min_tokens}, but at most {max_tokens} fit after {len(token_ids)} prompt tokens",
-                param="min_tokens",
-            )
         stop_token_ids = [] if sampling.ignore_eos else self._eos_token_ids
         request = Request(
             request_id=request_id,
@@ -87,106 +86,66 @@ class InputProcessor:
             max_tokens=max_tokens,
             stop_token_ids=sorted({*stop_token_ids, *sampling.stop_token_ids}),
             arrival_s=arrival_s,
-            cache_salt=cache_salt,
-            priority=priority,
-            tenant=tenant,
-            deadline_s=None if timeout_s is None else arrival_s + timeout_s,
+            cache_salt=self._cache_salt(options.cache_salt, len(token_ids)),
+            priority=options.priority,
+            tenant=options.tenant,
+            deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
         )
-        return Prepared(request, text)
+        return Prepared(request, parts.text)
 
-    def _check_envelope(self, request_id: str, priority: int, cache_salt: str) -> None:
+    def _cache_salt(self, given: str, num_prompt: int) -> str:
+        """Another one for prompts that are computed with the long factors of longrope: equal tokens have other keys there."""
+        is_long = self._longest_short_prompt is not None and num_prompt > self._longest_short_prompt
+        return given + _LONG_ROPE_SALT if is_long else given
+
+    def _check_envelope(self, request_id: str, options: RequestOptions) -> None:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
             raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
-        if not isinstance(cache_salt, str) or len(cache_salt) > MAX_CACHE_SALT_LENGTH:
+        options.validate()
+        if options.priority and self.scheduler_policy not in PRIORITY_POLICIES:
             raise InvalidRequestError(
-                f"cache_salt must be a text of at most {MAX_CACHE_SALT_LENGTH} characters", param="cache_salt"
-            )
-        if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_PRIORITY:
-            raise InvalidRequestError(
-                f"priority is {priority!r}; it must be an integer within +-{_MAX_PRIORITY}", param="priority"
-            )
-        if priority and not policy_reads_priority(self.scheduler_policy):
-            raise InvalidRequestError(
-                f"priority is {priority}, but the scheduler policy {self.scheduler_policy} would ignore it; leave it out, or "
-                "choose --scheduler-policy priority",
+                f"priority is {options.priority}, but the scheduler policy {self.scheduler_policy} would ignore it; "
+                "leave it out, or choose --scheduler-policy priority",
                 param="priority",
             )
 
     def _checked_sampling(self, sampling: SamplingParams) -> SamplingParams:
-        """A private copy, with types and bounds checked: SamplingParams made in Python may hold anything."""
-        try:
-            plain = msgspec.to_builtins(sampling)
-            if isinstance(plain.get("stop"), str):
-                plain["stop"] = [plain["stop"]]  # vLLM and OpenAI take a single string, too
-            checked = msgspec.convert(plain, SamplingParams)
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, AttributeError) as error:
-            message = str(error)
-            field = message.partition("$.")[2].partition("`")[0].partition("[")[0] or None
-            raise InvalidRequestError(f"sampling parameters: {message}", param=field) from None
+        """A private copy, checked against the vocabulary, with bad_words as token ids."""
+        if not isinstance(sampling, SamplingParams):
+            raise InvalidRequestError(
+                f"sampling parameters must be a SamplingParams, not {type(sampling).__name__}", param="sampling_params"
+            )
+        checked = sampling.clone()
         checked.validate(self._vocab_size)
         if checked.top_k >= self._vocab_size:
-            checked.top_k = 0  # both keep every token; huge values do not fit the wire
+            checked.top_k = 0  # both keep every token; huge values do not fit the worker's arrays
+        checked.bad_words_ids = bad_words_ids(checked.bad_words, self._tokenizer)
         return checked
 
-    def _token_ids(self, prompt: Prompt) -> tuple[str | None, list[int]]:
-        """(text, token ids) of a prompt in any accepted form."""
-        content: object = prompt
-        if isinstance(prompt, Mapping):
-            content = prompt.get("prompt_token_ids", prompt.get("prompt"))
-        if isinstance(content, str):
-            self._tokenizer.require_fits(content, self._max_model_len, "prompt")
-            token_ids = self._tokenizer.encode(content)
+    def _token_ids(self, prompt: PromptParts) -> list[int]:
+        token_ids = prompt.token_ids
+        if token_ids is None:
+            assert prompt.text is not None
+            self._tokenizer.require_fits(prompt.text, self._max_model_len, "prompt")
+            token_ids = self._tokenizer.encode(prompt.text)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
-            return content, token_ids
-        if isinstance(content, (bytes, Mapping)) or not isinstance(content, Sequence):
-            raise InvalidRequestError(
-                f"a prompt must be text or a list of token ids, not {type(content).__name__}", param="prompt"
-            )
-        token_ids = list(content)
-        if not token_ids:
-            raise InvalidRequestError("the prompt is empty; give at least one token id", param="prompt")
-        if not set(map(type, token_ids)) <= {int}:
-            raise InvalidRequestError("a prompt of token ids must hold integers only", param="prompt")
+        self._check_vocabulary(token_ids)
+        return token_ids
+
+    def _check_vocabulary(self, token_ids: list[int]) -> None:
+        """Ids that were given, and those of a text: a tokenizer may know added tokens that the model has no row for."""
         lowest, highest = min(token_ids), max(token_ids)
         if lowest < 0 or highest >= self._vocab_size:
-            bad = lowest if lowest < 0 else highest
             raise InvalidRequestError(
-                f"the prompt holds token id {bad}; the vocabulary has ids 0..{self._vocab_size - 1}",
+                f"the prompt holds token id {lowest if lowest < 0 else highest}; the model has ids 0 to {self._vocab_size - 1}",
                 param="prompt",
                 code="token_out_of_range",
             )
-        return None, token_ids
 
     def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
-        """The completion's limit: as asked, or all that is left of the context. Refuses what cannot fit."""
-        limit = self._max_model_len
-        if num_prompt >= limit:
-            raise ContextLengthError(
-                f"the prompt has {num_prompt} tokens; with at least one completion token it must fit the context of {limit} "
-                f"tokens; shorten the prompt to {limit - 1} tokens or less, or serve with a larger --max-model-len",
-                param="prompt",
-            )
-        if asked is None:
-            return limit - num_prompt
-        if num_prompt + asked > limit:
-            raise ContextLengthError(
-                f"the prompt's {num_prompt} tokens and max_tokens {asked} make {num_prompt + asked}, more than the context of "
-                f"{limit} tokens; lower max_tokens to {limit - num_prompt} or shorten the prompt",
-                param="max_tokens",
-            )
-        return asked
-
-
-def _check_tenant(tenant: str) -> None:
-    if not isinstance(tenant, str) or not 0 < len(tenant) <= MAX_TENANT_LENGTH:
-        raise InvalidRequestError(f"the tenant must be a text of 1..{MAX_TENANT_LENGTH} characters", param="user")
-
-
-def _check_timeout(timeout_s: float | None) -> None:
-    if timeout_s is None:
-        return
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= MAX_TIMEOUT_S:
-        raise InvalidRequestError(
-            f"timeout is {timeout_s!r}; it must be a number of seconds above 0, at most {MAX_TIMEOUT_S:g}", param="timeout"
-        )
+        """The completion's limit: as asked, but no more than the context leaves. Refuses a prompt that leaves nothing."""
+        room = self._max_model_len - num_prompt
+        if room < 1:
+            raise ContextLengthError.of(f"the prompt has {num_prompt} tokens", self._max_model_len, "prompt")
+        return room if asked is None else min(asked, room)

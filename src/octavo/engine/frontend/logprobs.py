@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 
 from octavo.step import TokenLogprobs
@@ -44,6 +44,9 @@ class PositionLogprobs(TokenLogprobs):
     def __len__(self) -> int:
         return len(self.top_ids) + (self.token_id not in self.top_ids)
 
+    def get(self, token_id: int, default: Logprob | None = None) -> Logprob | None:
+        return self.as_dict().get(token_id, default)
+
     def keys(self) -> KeysView[int]:
         return self.as_dict().keys()
 
@@ -52,6 +55,9 @@ class PositionLogprobs(TokenLogprobs):
 
     def items(self) -> ItemsView[int, Logprob]:
         return self.as_dict().items()
+
+
+Mapping.register(PositionLogprobs)
 
 
 def with_text(entries: list[TokenLogprobs], token_text: Callable[[int], str]) -> list[PositionLogprobs]:

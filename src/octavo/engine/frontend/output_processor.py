@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from octavo.engine.frontend.ledger import Ledger, RequestRecord
 from octavo.engine.frontend.logprobs import PositionLogprobs, with_text
-from octavo.engine.frontend.outputs import CompletionOutput, OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import StepOutputs, TokenOutput
 from octavo.log import get_logger
 from octavo.request import Request
+from octavo.sampling_params import RequestOutputKind
 from octavo.sequence import FinishReason
 from octavo.text.emitter import TextEmitter
 from octavo.text.tokenizer import Tokenizer
@@ -44,7 +45,7 @@ class _Live:
     request: Request
     record: RequestRecord
     prompt: str | None
-    kind: OutputKind
+    kind: RequestOutputKind
     choices: dict[int, _Choice]
     """Those that still run."""
     done: dict[int, CompletionOutput] = field(default_factory=dict)
@@ -73,7 +74,7 @@ class OutputProcessor:
         self._ledger = ledger
         self._live: dict[str, _Live] = {}
 
-    def add(self, request: Request, prompt: str | None, kind: OutputKind) -> None:
+    def add(self, request: Request, prompt: str | None, kind: RequestOutputKind) -> None:
         """Open the request in the ledger and expect its outputs. Raises InvalidRequestError when its id is in use."""
         sampling = request.sampling
         record = RequestRecord(
@@ -93,6 +94,7 @@ class OutputProcessor:
                     stop=sampling.stop,
                     include_stop_str_in_output=sampling.include_stop_str_in_output,
                     skip_special_tokens=sampling.skip_special_tokens,
+                    min_tokens=sampling.min_tokens,
                 ),
                 CompletionOutput(index, "", [], logprobs=[] if wants_logprobs else None),
                 0.0 if wants_logprobs else None,
@@ -127,14 +129,15 @@ class OutputProcessor:
             if delivery is None:
                 continue
             known = deliveries.get(output.request_id)
-            if known is None or live.kind is not OutputKind.DELTA:
+            if known is None or live.kind is not RequestOutputKind.DELTA:
                 deliveries[output.request_id] = delivery
             else:
                 known.append(delivery)
-        wanted = [
-            out for out in deliveries.values() if out.finished or self._live[out.request_id].kind is not OutputKind.FINAL_ONLY
-        ]
+        wanted = [out for out in deliveries.values() if out.finished or not self._only_at_the_end(out.request_id)]
         return Processed(wanted, aborts)
+
+    def _only_at_the_end(self, request_id: str) -> bool:
+        return self._live[request_id].kind is RequestOutputKind.FINAL_ONLY
 
     def abort(self, request_ids: Iterable[str], now_s: float) -> list[RequestOutput]:
         """End live requests by their owner's wish; returns their last deliveries. Unknown ids have ended already."""
@@ -178,7 +181,8 @@ class OutputProcessor:
         token_ids = output.token_ids
         by_token = output.finish_reason == _STOP
         # A token that ends the choice is no text, unless the request wants to see what stopped it.
-        num_text = len(token_ids) - (by_token and not live.request.sampling.include_stop_str_in_output)
+        sampling = live.request.sampling
+        num_text = len(token_ids) - (by_token and not sampling.include_stop_str_in_output) if sampling.detokenize else 0
         text = ""
         news = CompletionOutput(output.choice, "", token_ids, finish_reason=output.finish_reason)
         for index in range(num_text):
@@ -189,7 +193,7 @@ class OutputProcessor:
                 break
         if emitter.stopped is None and output.finish_reason is not None:
             text += emitter.finish()
-            if by_token and output.stop_token_id in live.request.sampling.stop_token_ids:
+            if by_token and output.stop_token_id in sampling.stop_token_ids:
                 news.stop_reason = output.stop_token_id
             elif emitter.stopped is not None:  # what was held back completed a stop string
                 news.finish_reason, news.stop_reason = _STOP, emitter.stopped
@@ -202,7 +206,7 @@ class OutputProcessor:
             news.cumulative_logprob = choice.cumulative_logprob
         if news.token_ids:
             self._ledger.tokens(live.record, len(news.token_ids), now_s)
-        if live.kind is not OutputKind.DELTA:
+        if live.kind is not RequestOutputKind.DELTA:
             _accumulate(choice.total, news)
         if news.finish_reason is not None:
             if output.finish_reason is None:
@@ -220,12 +224,12 @@ class OutputProcessor:
         request = live.request
         output = RequestOutput(request.request_id, live.prompt, request.prompt_token_ids, news, finished=finished)
         output.num_cached_tokens, output.metrics = live.num_cached, live.record
-        if live.kind is OutputKind.DELTA:
+        if live.kind is RequestOutputKind.DELTA:
             if not live.prompt_logprobs_sent:
                 output.prompt_logprobs, live.prompt_logprobs_sent = live.prompt_logprobs, True
             return output
         output.prompt_logprobs = live.prompt_logprobs
-        if finished or live.kind is OutputKind.CUMULATIVE:
+        if finished or live.kind is RequestOutputKind.CUMULATIVE:
             running = {index: choice.total for index, choice in live.choices.items()}
             output.outputs = [_snapshot(total) for _, total in sorted({**running, **live.done}.items())]
         return output

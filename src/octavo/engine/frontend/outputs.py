@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
 
 from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.logprobs import PositionLogprobs
-
-
-class OutputKind(enum.Enum):
-    """What each delivery holds: everything so far, only what is new, or one delivery at the end."""
-
-    CUMULATIVE = "cumulative"
-    DELTA = "delta"
-    FINAL_ONLY = "final_only"
 
 
 @dataclass(slots=True)

@@ -9,9 +9,11 @@ from pathlib import Path
 
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
+from octavo.engine.frontend.sampling_defaults import sampling_in_force
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import open_config
 from octavo.loader.hub import default_cache_dir, resolve_model
+from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.load import load_tokenizer
 from octavo.text.tokenizer import Tokenizer
@@ -22,35 +24,40 @@ Report = Callable[[str, int, "int | None"], None]
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """chat_template.exists tells whether the model has one; generation_defaults has the names of SamplingParams."""
+    """chat_template.exists tells whether the model has one; sampling is what requests get that say nothing."""
 
     name: str
     config: ModelConfig
     tokenizer: Tokenizer
     chat_template: ChatTemplate
-    generation_defaults: dict[str, float | int]
+    sampling: SamplingAdvice
 
 
 def locate_model(config: EngineConfig, report: Report | None = None) -> EngineConfig:
-    """The configuration with loading.model replaced by a local path (fetched first if need be), served under its name.
+    """The configuration with model and tokenizer replaced by local paths (fetched first if need be), served under its name.
 
     Raises LoadError in one line when there is no such model.
     """
     loading = config.loading
-    path = resolve_model(loading.model, cache_dir=default_cache_dir(os.environ), report=report)
-    return replace(
-        config, loading=replace(loading, model=str(path), served_model_name=loading.served_model_name or loading.model)
-    )
+    name = loading.served_model_name or loading.model
+    cache_dir = default_cache_dir(os.environ)
+    path = resolve_model(loading.model, cache_dir=cache_dir, revision=loading.revision, report=report)
+    tokenizer = loading.tokenizer
+    if tokenizer is not None:
+        tokenizer = str(path if tokenizer == loading.model else resolve_model(tokenizer, cache_dir=cache_dir, report=report))
+    return replace(config, loading=replace(loading, model=str(path), tokenizer=tokenizer, served_model_name=name))
 
 
 def load_served_model(config: EngineConfig) -> ServedModel:
     """Header, tokenizer and chat template of a located model; no weight is read. Raises LoadError or ConfigError."""
     loading = config.loading
     path = Path(loading.model)
-    model, defaults = open_config(path, loading.load_format)
-    tokenizer = load_tokenizer(path)
+    model, advice = open_config(path, loading.load_format)
+    tokenizer = load_tokenizer(path if loading.tokenizer is None else Path(loading.tokenizer))
     template = ChatTemplate.for_tokenizer(tokenizer, _template_source(loading.chat_template))
-    return ServedModel(loading.served_model_name or loading.model, model, tokenizer, template, defaults)
+    sampling = sampling_in_force(loading, advice)
+    name = (loading.served_model_name or loading.model).partition(",")[0]
+    return ServedModel(name, model, tokenizer, template, sampling)
 
 
 def _template_source(given: str | None) -> str | None:
@@ -58,7 +65,7 @@ def _template_source(given: str | None) -> str | None:
     if given is None or "{" in given or "\n" in given:
         return given
     try:
-        return Path(given).expanduser().read_text(encoding="utf-8")
+        return Path(os.path.expanduser(given)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"--chat-template {given}: neither Jinja source nor a readable file ({error})", param="chat_template"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from octavo.engine.frontend.ledger import Ledger, RequestRecord, Totals
 from octavo.log import fields, get_logger
-from octavo.sequence import DEFAULT_TENANT
+from octavo.request import DEFAULT_TENANT
 
 FULL_USAGE = 0.85
 """Share of the KV cache in use from which a warning is due; the next one only after it was below CALM_USAGE."""

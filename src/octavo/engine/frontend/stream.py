@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.errors import OctavoError, RequestFailedError
+from octavo.sampling_params import RequestOutputKind
 
 
 class RequestStream(AsyncIterator[RequestOutput]):
@@ -16,7 +17,7 @@ class RequestStream(AsyncIterator[RequestOutput]):
     request that has not ended; whoever drops a stream early must call it (or use `aclose`).
     """
 
-    def __init__(self, request_id: str, kind: OutputKind, abort: Callable[[str], None]) -> None:
+    def __init__(self, request_id: str, kind: RequestOutputKind, abort: Callable[[str], None]) -> None:
         self.request_id = request_id
         self._kind = kind
         self._abort = abort
@@ -28,7 +29,7 @@ class RequestStream(AsyncIterator[RequestOutput]):
 
     def put(self, output: RequestOutput) -> None:
         """Deliver; called by the engine on the event loop."""
-        if self._pending is not None and self._kind is OutputKind.DELTA:
+        if self._pending is not None and self._kind is RequestOutputKind.DELTA:
             self._pending.append(output)
         else:
             self._pending = output

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from octavo.config.engine import EngineConfig
-from octavo.engine.frontend.child import CORE_COMMAND, CoreChild
+from octavo.engine.frontend.child import CORE_COMMAND, CoreChild, CoreFailedError
+from octavo.engine.guard import Guard
 from octavo.engine.wire.messages import (
     Answer,
+    Beat,
     CallFailed,
     CoreReady,
     FromCore,
@@ -21,12 +25,16 @@ from octavo.engine.wire.messages import (
     StepOutputs,
     ToCore,
 )
-from octavo.errors import EngineDeadError, OctavoError
+from octavo.errors import ConfigError, EngineDeadError, LoadError, OctavoError, RequestFailedError
+from octavo.loader.identity import FileIdentity, changed_file
 from octavo.log import get_logger
 
 SILENT_CHECKS = 2
 """Checks in a row, a second apart, that must find the core silent: if this process itself was stopped for long, its first check
 comes before the messages that arrived meanwhile are read."""
+
+FILES_CHECK_S = 5.0
+"""Between two looks whether changed files of the model are the old ones again."""
 
 _logger = get_logger(__name__)
 
@@ -38,13 +46,25 @@ class CoreState(enum.Enum):
     STOPPED = "stopped"
 
 
+class ModelChangedError(EngineDeadError):
+    """The files of the model are not those that the engine was started with."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the files of the model on disk have changed since the server was started; put the old ones back, or start the "
+            "server anew to serve the new ones",
+            code="model_changed",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long the supervisor waits before it acts, in seconds.
+    """How long the supervisor waits before it acts, in seconds. The limits are fixed: what happened once widens none of them.
 
     start_s     for a core to be ready; loading a large model from a slow disk takes minutes
-    silent_s    without a word before the core counts as unhealthy, and hung_s before it is killed; both are at least
-                `steps` times the longest step seen, for one step of a large model on a slow machine may take minutes
+    silent_s    without a word before the core counts as unhealthy, and hung_s before it is killed; a core that computes gives
+                a word every second, however long its step takes
+    step_s      in one step, although it computes, before it is killed
     stop_s      per stage of stopping: asked, terminated, killed
     backoff_s   before the first restart; doubled with each further crash up to max_backoff_s. It never gives up: what kept the
                 core from starting (memory, a file) may pass, and until then health says what it is
@@ -52,9 +72,9 @@ class Patience:
     """
 
     start_s: float = 1800.0
-    silent_s: float = 30.0
+    silent_s: float = 20.0
     hung_s: float = 600.0
-    steps: float = 10.0
+    step_s: float = 3600.0
     stop_s: float = 5.0
     backoff_s: float = 0.05
     max_backoff_s: float = 30.0
@@ -73,12 +93,20 @@ class Supervisor:
         self._child: CoreChild | None = None
         self._task: asyncio.Task[None] | None = None
         self._heard_s = time.monotonic()
-        self._longest_step_s = 0.0
+        self._stepped_s = self._heard_s
+        """When the last step ended."""
+        self._weights_version = b""
+        self._files: tuple[FileIdentity, ...] = ()
         self._cause = ""
+        """Why there is no core, for everybody: it names no file and no place in the program."""
+        self._calls = CoreCalls(self.send)
+        self._guard = Guard("AsyncLLMEngine")
         self.state = CoreState.STARTING
         self.config: EngineConfig
         """What a restarted core is given; from `watch` on."""
-        self._on_answer: Callable[[Answer], None]
+        self._on_step: Callable[[StepOutputs], None]
+        self._on_lost: Callable[[str], None]
+        self._on_reconfigured: Callable[[Reconfigured], None]
 
     @property
     def pid(self) -> int | None:
@@ -92,38 +120,50 @@ class Supervisor:
 
     async def start(self, config: EngineConfig) -> CoreReady:
         """Start the first core and wait until it serves. Raises ConfigError, LoadError or EngineDeadError."""
-        return (await self._launch(config))[1]
+        try:
+            ready = (await self._launch(config))[1]
+        except (OSError, RuntimeError) as error:
+            raise EngineDeadError(f"the engine core cannot be started: {error}") from None
+        self._weights_version, self._files = ready.weights_version, ready.files
+        return ready
 
     def watch(
         self,
         config: EngineConfig,
         on_step: Callable[[StepOutputs], None],
         on_lost: Callable[[str], None],
-        on_answer: Callable[[Answer], None],
+        on_reconfigured: Callable[[Reconfigured], None],
     ) -> None:
         """Begin to hear the started core, and to replace it when it is lost.
 
         config   resolved, as CoreReady brought it, so that a restart never changes a budget
         on_step  called with every message of a serving core
         on_lost  called with the cause when a serving core is gone, before a new one is started
-        on_answer  called with every answer to a Reconfigure or ReadMemory
+        on_reconfigured  called after settings were changed, whoever asked for it
         """
         assert self._child is not None and self._task is None
         self.config = config
-        self._on_answer = on_answer
-        self._task = asyncio.create_task(self._supervise(self._child, on_step, on_lost), name="octavo-supervisor")
+        self._on_step, self._on_lost, self._on_reconfigured = on_step, on_lost, on_reconfigured
+        self._task = asyncio.create_task(self._supervise(self._child), name="octavo-supervisor")
 
     def send(self, message: ToCore) -> None:
         """Send to the serving core. Raises EngineDeadError when there is none."""
-        self.check(heartbeat=False)
+        self._check_up()
         assert self._child is not None
         self._child.channel.send(message)
 
-    def check(self, *, heartbeat: bool = True) -> None:
-        """Raise EngineDeadError unless the core serves (and, with heartbeat, has been heard lately)."""
-        if self.state is not CoreState.READY:
-            raise EngineDeadError(f"the engine core is not up ({self.state.value}){self._cause}")
-        if heartbeat and self.heartbeat_age_s > self._limit_s(self._patience.silent_s):
+    async def ask(self, question: Callable[[int], ToCore]) -> Answer:
+        """Send what `question` makes of a call id and await the answer.
+
+        Raises: ConfigError when it was refused, RequestFailedError when it failed inside, EngineDeadError without a core.
+        """
+        self.check()
+        return await self._calls.ask(question)
+
+    def check(self) -> None:
+        """Raise EngineDeadError unless the core serves and was heard lately."""
+        self._check_up()
+        if self.heartbeat_age_s > self._patience.silent_s:
             raise EngineDeadError(f"the engine core has been silent for {self.heartbeat_age_s:.0f} s")
 
     async def stop(self) -> None:
@@ -134,54 +174,74 @@ class Supervisor:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        self._calls.fail_all("was shut down")
         child, self._child = self._child, None
         if child is not None:
             if was_ready:
-                child.channel.send(Shutdown())
+                try:
+                    child.channel.send(Shutdown())
+                except OctavoError:
+                    child.kill()  # it does not read
             else:
                 child.kill()
             await child.stop(self._patience.stop_s)
+
+    def _check_up(self) -> None:
+        self._guard.check_process()
+        if self.state is not CoreState.READY:
+            raise EngineDeadError(f"the engine core is not up ({self.state.value}){self._cause}")
 
     async def _launch(self, config: EngineConfig) -> tuple[CoreChild, CoreReady]:
         child = CoreChild(config, self._command, self._log_level)
         self._child = child
         try:
             ready = await child.ready(self._patience.start_s)
+            if self._weights_version not in (b"", ready.weights_version):
+                raise ModelChangedError
         except BaseException:  # also when cancelled: the process must not be left behind
             self._child = None
             child.close()
             raise
-        self._heard_s = time.monotonic()
+        self._heard_s = self._stepped_s = time.monotonic()
         self._cause = ""
         self.state = CoreState.READY
         return child, ready
 
-    async def _supervise(
-        self, child: CoreChild, on_step: Callable[[StepOutputs], None], on_lost: Callable[[str], None]
-    ) -> None:
+    async def _supervise(self, child: CoreChild) -> None:
         """Serve with one core after another."""
         num_crashes = 0
         while True:
             started_s = time.monotonic()
-            cause = await self._serve(child, on_step)
+            cause = await self._serve(child)
             num_crashes = 1 if time.monotonic() - started_s > self._patience.stable_s else num_crashes + 1
             self._lose(child, cause)
-            on_lost(cause)
             child = await self._relaunch(num_crashes)
             _logger.warning("the engine core was restarted and serves again, pid %d", child.pid)
 
     async def _relaunch(self, num_crashes: int) -> CoreChild:
-        """Start the next core, with growing pauses, until one serves."""
+        """Start the next core, with growing pauses, until one serves. Whatever goes wrong may pass: nothing ends this."""
         patience = self._patience
         while True:
             # The exponent is bounded: 2 ** 1100 is no float.
             await asyncio.sleep(min(patience.max_backoff_s, patience.backoff_s * 2 ** min(num_crashes - 1, 30)))
             try:
+                await self._old_files()
                 return (await self._launch(self.config))[0]
-            except OctavoError as error:
+            except Exception as error:
                 num_crashes += 1
-                self._cause = f": it cannot be restarted, {error.message}"
-                _logger.error("the engine core could not be restarted: %s", error.message)
+                self._cause = f": it cannot be restarted, {_public_cause(error)}"
+                is_known = isinstance(error, OctavoError | OSError)
+                _logger.error("the engine core could not be restarted: %s", error, exc_info=None if is_known else error)
+
+    async def _old_files(self) -> None:
+        """Wait until the files of the model are those that clients know by this name. A cheap look before a long load."""
+        reported = ""
+        while (changed := await asyncio.to_thread(changed_file, self._files)) is not None:
+            self._cause = f": it cannot be restarted, {_public_cause(ModelChangedError())}"
+            if changed != reported:
+                _logger.error("the engine core is not restarted: %s; %s", changed, ModelChangedError().message)
+                reported = changed
+            await asyncio.sleep(min(FILES_CHECK_S, self._patience.max_backoff_s))
 
     def _lose(self, child: CoreChild, cause: str) -> None:
         self.state = CoreState.RESTARTING
@@ -189,12 +249,15 @@ class Supervisor:
         _logger.error("the engine core %s; it is restarted", cause)
         self._child = None
         child.close()
+        self._calls.fail_all(cause)
+        try:
+            self._on_lost(cause)
+        except Exception:
+            _logger.exception("requests of the lost core could not be ended")
 
-    async def _serve(self, child: CoreChild, on_step: Callable[[StepOutputs], None]) -> str:
+    async def _serve(self, child: CoreChild) -> str:
         """Hear the core until it ends or hangs; returns the cause."""
-        reader = asyncio.create_task(
-            child.channel.deliver(lambda message: self._take(message, on_step)), name="octavo-core-reader"
-        )
+        reader = asyncio.create_task(child.channel.deliver(self._take), name="octavo-core-reader")
         exited = asyncio.create_task(child.exited.wait())
         num_silent = 0
         try:
@@ -203,26 +266,88 @@ class Supervisor:
                 if child.exited.is_set():
                     return child.exit_cause()
                 if reader.done():
-                    return f"cannot be heard any more ({reader.exception()!r})"
-                limit_s = self._limit_s(self._patience.hung_s)
-                num_silent = num_silent + 1 if self.heartbeat_age_s > limit_s else 0
+                    _logger.error("a message of the engine core could not be taken", exc_info=reader.exception())
+                    return "cannot be understood any more and was killed"
+                why = self._hang()
+                num_silent = num_silent + 1 if why else 0
                 if num_silent >= SILENT_CHECKS:
-                    return f"was silent for more than {limit_s:.0f} s and was killed"
+                    return why
         finally:
             reader.cancel()
             exited.cancel()
             await asyncio.gather(reader, exited, return_exceptions=True)
 
-    def _take(self, message: FromCore, on_step: Callable[[StepOutputs], None]) -> None:
+    def _hang(self) -> str:
+        """Why the core is to be killed; "" while it is not."""
+        patience = self._patience
+        if self.heartbeat_age_s > patience.hung_s:
+            return f"was silent for more than {patience.hung_s:.0f} s and was killed"
+        if time.monotonic() - self._stepped_s > patience.step_s:
+            return f"was in one step for more than {patience.step_s:.0f} s and was killed"
+        return ""
+
+    def _take(self, message: FromCore) -> None:
         """One message of the serving core."""
         self._heard_s = time.monotonic()
         if isinstance(message, StepOutputs):
-            self._longest_step_s = max(self._longest_step_s, message.at_s - message.started_s)
-            on_step(message)
+            self._stepped_s = self._heard_s
+            self._on_step(message)
         elif isinstance(message, Reconfigured | MemoryRead | CallFailed):
-            self._on_answer(message)
-        else:
+            if isinstance(message, Reconfigured):
+                self._on_reconfigured(message)
+            self._calls.answered(message)
+        elif not isinstance(message, Beat):
             _logger.error("the core sent a %s out of turn", type(message).__name__)
 
-    def _limit_s(self, least_s: float) -> float:
-        return max(least_s, self._patience.steps * self._longest_step_s)
+
+class CoreCalls:
+    """Questions to the core that are awaited one by one, beside the stream of steps.
+
+    Each gets exactly one end: its answer, or EngineDeadError when the core is lost.
+    """
+
+    def __init__(self, send: Callable[[ToCore], None]) -> None:
+        self._send = send
+        self._ids = count(1)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+
+    async def ask(self, question: Callable[[int], ToCore]) -> Answer:
+        """As Supervisor.ask."""
+        call_id = next(self._ids)
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[call_id] = future
+        try:
+            self._send(question(call_id))
+            answer = await future
+        finally:
+            del self._waiting[call_id]
+        if isinstance(answer, CallFailed):
+            if answer.kind == "config":
+                raise ConfigError(answer.message, param=answer.param)
+            raise RequestFailedError(f"the engine could not do it: {answer.message}")
+        return answer
+
+    def answered(self, answer: Answer) -> None:
+        """An answer has come; nobody may wait for it any more."""
+        future = self._waiting.get(answer.call_id) if answer.call_id is not None else None
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def fail_all(self, cause: str) -> None:
+        """The core is gone: no answer will come."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(EngineDeadError(f"the engine core {cause}"))
+
+
+def _public_cause(error: Exception) -> str:
+    """Why a core did not start, in words for everybody; the log has the rest, which may name files."""
+    if isinstance(error, LoadError):
+        return "the files of the model cannot be loaded"
+    if isinstance(error, ConfigError):
+        return "its settings cannot be met on this machine any more"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno).lower()
+    if isinstance(error, EngineDeadError) and not isinstance(error, CoreFailedError):
+        return error.message
+    return "it failed while it started"

@@ -24,7 +24,8 @@ from collections import deque
 from dataclasses import dataclass, fields, replace
 
 from octavo.config.changes import Changes
-from octavo.engine.tuning.pace import Weights, Work, pace
+from octavo.engine.tuning.pace import Work, pace
+from octavo.scheduler.step_time import StepCosts
 
 HOLD = 3
 COOL_DOWN = 3
@@ -71,7 +72,7 @@ class Observation:
     full_steps            share of the steps whose tokens were all taken
     recomputes_per_step   those of preemptions_per_step that did not go to the swap space
     median_step_s, slow_step_s   50th and 95th percentile of steps with decodes; 0 without any
-    done, weights         what the steps computed, and what of it takes how long; see pace.py
+    done, costs           what the steps computed, and what of it takes how long; see pace.py
     """
 
     num_running: int
@@ -85,7 +86,7 @@ class Observation:
     median_step_s: float
     slow_step_s: float
     done: Work
-    weights: Weights
+    costs: StepCosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +119,11 @@ class Decision:
 
 @dataclass(slots=True)
 class _Trial:
-    """A change by `rule` that is taken back if it lowers the pace. weights are those of its beginning."""
+    """A change by `rule` that is taken back if it lowers the pace. costs are those of its beginning."""
 
     rule: str
     before: Settings
-    weights: Weights
+    costs: StepCosts
     pace_before: float
 
 
@@ -168,14 +169,14 @@ class AutoTuner:
         if trial is None or len(self._done) < TRIAL:
             return None
         self._trial = None
-        ratio = pace(self._done, trial.weights) / trial.pace_before
+        ratio = pace(self._done, trial.costs) / trial.pace_before
         if ratio >= LOSS:
             return None
         self._barred[trial.rule] = BARRED
         return Decision(now.to_reach(trial.before), f"{trial.rule}: the pace was only {ratio:.0%} of what it had been")
 
     def _try(self, rule: str, seen: Observation, now: Settings, wanted: Settings, reason: str) -> Decision:
-        self._trial = _Trial(rule, now, seen.weights, pace(self._done, seen.weights))
+        self._trial = _Trial(rule, now, seen.costs, pace(self._done, seen.costs))
         return Decision(now.to_reach(wanted), f"{rule}: {reason}")
 
     def _insist(self, rule: str, now: Settings, wanted: Settings, reason: str) -> Decision:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from octavo.config.changes import Changes
-from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.engine.tuning.auto_tune import NEARLY_FULL, AutoTuner, Decision, Observation, Settings
-from octavo.engine.tuning.pace import Weights, Work
+from octavo.engine.tuning.pace import Work
 from octavo.engine.wire.messages import CoreStats
 from octavo.scheduler.step_time import StepShape, StepTimeModel
 from octavo.step import StepPlan
@@ -43,19 +43,17 @@ class _Interval:
 
 
 class Tuning:
-    """The steps since the last observation, and the tuner that hears of them."""
+    """The steps since the last observation, and the tuner that hears of them. step_time: the scheduler's."""
 
-    def __init__(self, config: EngineConfig, now_s: float) -> None:
+    def __init__(self, config: ResolvedConfig, step_time: StepTimeModel, now_s: float) -> None:
         self.tuner = AutoTuner(settings_of(config))
-        self._step_time = StepTimeModel()
+        self._step_time = step_time
         self._interval = _Interval(now_s)
         self._last = CoreStats()
 
     def note(self, plan: StepPlan, step_s: float, gauges: Gauges, max_tokens: int) -> None:
         """A step of at most max_tokens was computed; the gauges are those after it."""
         shape, sums = StepShape.of(plan), self._interval
-        if not (plan.swap_in or plan.swap_out):
-            self._step_time.observe(shape, step_s)
         sums.done.add(shape, step_s)
         sums.num_steps += 1
         sums.num_full += plan.num_tokens >= max_tokens
@@ -75,7 +73,7 @@ class Tuning:
         """Whether the tuner will look at the waste, which costs more than the rest to find out."""
         return stats.num_used_blocks > NEARLY_FULL * stats.num_blocks
 
-    def decide(self, config: EngineConfig, stats: CoreStats, waste: float, now_s: float) -> Decision | None:
+    def decide(self, config: ResolvedConfig, stats: CoreStats, waste: float, now_s: float) -> Decision | None:
         """End the interval with an observation, and hear what to change."""
         last, sums, steps = self._last, self._interval, sorted(self._interval.decode_s)
         self._last, self._interval = stats, _Interval(now_s)
@@ -84,8 +82,7 @@ class Tuning:
         num_preempted = stats.num_preemptions - last.num_preemptions
         num_swapped = stats.num_swap_preemptions - last.num_swap_preemptions
         # A prompt token that the prefix cache had is as good as a computed one; a change that loses hits must not look well.
-        sums.done.prefill_tokens += hits
-        _, *weights = self._step_time.coefficients
+        sums.done.add(StepShape(hits, 0, 0.0), 0.0)
         seen = Observation(
             num_running=sums.most_running,
             num_waiting=sums.fewest_waiting if sums.num_steps else stats.num_waiting,
@@ -98,7 +95,7 @@ class Tuning:
             median_step_s=median(steps) if steps else 0.0,
             slow_step_s=steps[min(len(steps) - 1, 95 * len(steps) // 100)] if steps else 0.0,
             done=sums.done,
-            weights=Weights(*weights),
+            costs=self._step_time.costs,
         )
         return self.tuner.observe(seen, settings_of(config))
 
@@ -109,7 +106,7 @@ class Tuning:
         self.tuner = AutoTuner(replace(configured, **mine))
 
 
-def settings_of(config: EngineConfig) -> Settings:
+def settings_of(config: ResolvedConfig) -> Settings:
     """What the tuner turns, in a resolved configuration."""
     scheduler = config.scheduler
     return Settings(

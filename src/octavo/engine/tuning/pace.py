@@ -10,39 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from octavo.scheduler.step_time import StepShape
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """Seconds per prefill token, per decode, per attended position."""
-
-    prefill: float
-    decode: float
-    attended: float
+from octavo.scheduler.step_time import StepCosts, StepShape
 
 
 @dataclass(slots=True)
 class Work:
-    """What some steps computed (see StepShape), and the seconds they took."""
+    """What some steps computed, all together, and the seconds they took."""
 
-    prefill_tokens: int = 0
-    num_decodes: int = 0
-    num_attended: float = 0.0
+    shape: StepShape = StepShape(0, 0, 0.0)
     seconds: float = 0.0
 
     def add(self, shape: StepShape, seconds: float) -> None:
-        self.prefill_tokens += shape.prefill_tokens
-        self.num_decodes += shape.num_decodes
-        self.num_attended += shape.num_attended
+        self.shape += shape
         self.seconds += seconds
 
 
-def pace(works: Iterable[Work], weights: Weights) -> float:
-    """Weighed work per second of all of them; near 1, and above 0. Only ratios of two with the same weights mean something."""
+def pace(works: Iterable[Work], costs: StepCosts) -> float:
+    """Weighed work per second of all of them; near 1, and above 0. Only ratios of two with the same costs mean something."""
     done_s = seconds = 1e-9
     for work in works:
-        done_s += work.prefill_tokens * weights.prefill + work.num_decodes * weights.decode
-        done_s += work.num_attended * weights.attended
+        done_s += costs.work_s(work.shape)
         seconds += work.seconds
     return done_s / seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 
 import msgspec
 
@@ -15,7 +16,10 @@ LINGER_S = 1.0
 
 
 class CoreChannel:
-    """Polls with a deadline, sends without waiting."""
+    """Polls with a deadline, sends without waiting. Any thread may send; one thread receives and closes.
+
+    num_sent  messages so far
+    """
 
     def __init__(self, sock: socket.socket) -> None:
         """sock: connected to the API process; the channel's own from now on."""
@@ -23,6 +27,8 @@ class CoreChannel:
         self._socket = sock
         self._reader = FrameReader[ToCore](sock, msgspec.msgpack.Decoder(ToCore))
         self._writer = FrameWriter(sock)
+        self._lock = threading.Lock()
+        self.num_sent = 0
 
     def receive(self, timeout_s: float) -> list[ToCore]:
         """All messages that are there, after waiting at most timeout_s seconds for the first one.
@@ -31,7 +37,8 @@ class CoreChannel:
         """
         messages: list[ToCore] = []
         if self._writer.is_behind:
-            self._writer.flush()
+            with self._lock:
+                self._writer.flush()
         if timeout_s > 0.0:
             # A core that waits has nothing to compute, and so much time to bring out what was left.
             self._wait(select.POLLIN | select.POLLOUT if self._writer.is_behind else select.POLLIN, timeout_s)
@@ -46,16 +53,19 @@ class CoreChannel:
 
     def send(self, message: FromCore) -> None:
         """Send without waiting. Raises ChannelError when the API process is gone or has not read for very long."""
-        self._writer.send(message)
+        with self._lock:
+            self._writer.send(message)
+            self.num_sent += 1
 
     def close(self) -> None:
         """Close, giving the last messages LINGER_S seconds to leave."""
-        try:
-            while self._writer.is_behind and self._wait(select.POLLOUT, LINGER_S):
-                self._writer.flush()
-        except ChannelError:
-            pass  # nobody is there to hear them
-        self._socket.close()
+        with self._lock:
+            try:
+                while self._writer.is_behind and self._wait(select.POLLOUT, LINGER_S):
+                    self._writer.flush()
+            except ChannelError:
+                pass  # nobody is there to hear them
+            self._socket.close()
 
     def _wait(self, events: int, timeout_s: float) -> bool:
         """Whether one of the events came within timeout_s seconds."""

@@ -8,7 +8,9 @@ import msgspec
 
 from octavo.config.changes import Changes, Value
 from octavo.config.engine import EngineConfig
+from octavo.config.resolved import ResolvedConfig
 from octavo.kvcache.report import MemoryReport
+from octavo.loader.identity import FileIdentity
 from octavo.request import Request
 from octavo.step import TokenLogprobs
 
@@ -65,7 +67,7 @@ class ReconfigureReport(msgspec.Struct):
     reason     why the tuner did it; empty when it was asked for
     """
 
-    config: EngineConfig
+    config: ResolvedConfig
     changed: dict[str, tuple[Value, Value]]
     num_preempted: int
     num_moved_tokens: int
@@ -128,7 +130,7 @@ class StepOutputs(msgspec.Struct, tag="step"):
 
     stats: left out while steps follow closely and nothing but the counters has changed.
     estimates_s: for each of `started`, the seconds it was then expected to take.
-    An idle core sends one without outputs every second: the heartbeat.
+    An idle core sends one without outputs every second.
     """
 
     outputs: list[TokenOutput]
@@ -139,12 +141,20 @@ class StepOutputs(msgspec.Struct, tag="step"):
     estimates_s: list[float] = []
 
 
-class CoreReady(msgspec.Struct, tag="ready"):
-    """The core serves. config is resolved: a restarted core is given it, so that budgets never change under way."""
+class Beat(msgspec.Struct, tag="beat"):
+    """The core is in a step that takes long, and computes."""
 
-    config: EngineConfig
+
+class CoreReady(msgspec.Struct, tag="ready"):
+    """The core serves. config is resolved: a restarted core is given it, so that budgets never change under way.
+
+    files: of the model, as they were opened.
+    """
+
+    config: ResolvedConfig
     weights_version: bytes
     description: list[str]
+    files: tuple[FileIdentity, ...]
 
 
 class CoreFailed(msgspec.Struct, tag="failed"):
@@ -177,4 +187,4 @@ class CallFailed(msgspec.Struct, tag="call_failed"):
 
 
 Answer = Reconfigured | MemoryRead | CallFailed
-FromCore = StepOutputs | CoreReady | CoreFailed | Answer
+FromCore = StepOutputs | Beat | CoreReady | CoreFailed | Answer

@@ -7,6 +7,7 @@ Each core process gets a channel of its own: nothing of a crashed core can arriv
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -27,7 +28,8 @@ class ParentChannel:
     """
 
     def __init__(self) -> None:
-        self._socket, self.core_end = socket.socketpair()
+        self._socket, core_end = socket.socketpair()
+        self.core_end = _above_standard(core_end)
         self._socket.setblocking(False)
         self._reader = FrameReader[FromCore](self._socket, msgspec.msgpack.Decoder(FromCore))
         self._writer = FrameWriter(self._socket)
@@ -109,3 +111,14 @@ class ParentChannel:
             return
         if not self._writer.is_behind:
             self._loop.remove_writer(self._socket)
+
+
+def _above_standard(sock: socket.socket) -> socket.socket:
+    """The socket with a descriptor above 2: in the new process 0, 1 and 2 become something else.
+
+    It has one of them when the program that uses octavo was started with closed streams.
+    """
+    if sock.fileno() > 2:
+        return sock
+    with sock:
+        return socket.socket(fileno=fcntl.fcntl(sock, fcntl.F_DUPFD_CLOEXEC, 3))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 
 from octavo import _native
+from octavo.config.machine import read_machine
 from octavo.errors import ConfigError
 from octavo.ops.cpu.ops import CpuOps
 from octavo.ops.cpu.packing import Packer
@@ -15,15 +17,16 @@ from octavo.ops.cpu.parameters import CpuParameters
 from octavo.ops.interface import (
     F32,
     I32,
+    U8,
     KVCacheSpec,
     Model,
     ParameterOps,
     PhaseCost,
-    Program,
     SampleResult,
     SampleRows,
     StepInputs,
 )
+from octavo.ops.rope_table import RopeTables
 from octavo.step import TokenRun
 
 _KV_KINDS = {
@@ -32,6 +35,10 @@ _KV_KINDS = {
     "bfloat16": _native.KvKind.bf16,
     "int8": _native.KvKind.i8,
 }
+# The native core takes the arrays of these records in the order of the fields.
+_INPUT_FIELDS = attrgetter(*(field.name for field in fields(StepInputs)))
+_ROW_FIELDS = attrgetter(*(field.name for field in fields(SampleRows)))
+_RESULT_FIELDS = attrgetter(*(field.name for field in fields(SampleResult)))
 
 
 class CpuBackend:
@@ -39,7 +46,7 @@ class CpuBackend:
 
     num_threads   compute threads, the calling one included
     isa           "auto" or one of `usable_isas`
-    Raises: ConfigError naming isa when this CPU lacks the variant.
+    Raises: ConfigError naming isa when this CPU lacks the variant, or num_threads when the system gives fewer.
     """
 
     def __init__(
@@ -49,16 +56,25 @@ class CpuBackend:
         if isa != "auto" and isa not in usable:
             raise ConfigError(f"isa {isa} cannot run on this CPU; usable here: {', '.join(usable)}", param="isa")
         self._isa = usable[0] if isa == "auto" else isa
-        self._pool = _native.ThreadPool(num_threads)
+        try:
+            self._pool = _native.ThreadPool(num_threads)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"--num-threads {num_threads}: {error}; give fewer, or raise the limits (ulimit -u, ulimit -v, pids.max)",
+                param="num_threads",
+            ) from None
         self._parameters = CpuParameters(Packer(self._pool, dtype, quantization, group_size))
+        self._ropes = RopeTables(_native.make_rope_table)
         self._sampler = _native.Sampler.create(self._pool, self._isa)
         self._result = _empty_result(0, 0)
         self._cache: _native.KvCache | None = None
-        self._swap: _native.SwapSpace | None = None
 
     @property
-    def parameters(self) -> ParameterOps:
+    def parameters(self) -> ParameterOps[_native.Linear, _native.Vector]:
         return self._parameters
+
+    def available_bytes(self) -> int:
+        return read_machine().available_bytes
 
     def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
         self._cache = self._reserve(spec)
@@ -84,86 +100,56 @@ class CpuBackend:
                 f"the KV cache of {spec.num_blocks} blocks cannot be allocated; lower kv_cache_memory", param="kv_cache_memory"
             ) from None
 
-    def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> Program:
+    def compile(
+        self,
+        model: Model[_native.Linear, _native.Vector],
+        *,
+        max_tokens: int,
+        max_logits: int,
+        max_seqs: int,
+        max_position: int,
+        eager: bool,
+    ) -> TapeProgram | EagerProgram:
         assert self._cache is not None, "the KV cache must be allocated before a model is compiled"
-        program = _native.Program.create(self._pool, self._isa, self._cache, max_tokens, max_logits, eager)
-        ops = CpuOps(program, self._parameters)
         if eager:
-            return EagerProgram(program, ops, model, self._cache, self._parameters.max_position)
-        return TapeProgram(program, model.forward(ops), self._cache, self._parameters.max_position)
+            immediate = _native.Immediate.create(self._pool, self._isa, self._cache, max_tokens, max_logits)
+            return EagerProgram(
+                immediate, CpuOps(immediate.recorder, self._ropes, max_position), model, self._cache, max_position
+            )
+        recorder = _native.Recorder.create(self._cache)
+        recording = recorder.seal(model.forward(CpuOps(recorder, self._ropes, max_position)))
+        executor = _native.Executor.create(self._pool, self._isa, self._cache, recording, max_tokens, max_logits)
+        return TapeProgram(executor, self._cache, max_position)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
             assert self._cache is not None
             self._cache.copy_blocks(_pairs(pairs))
 
-    def allocate_swap_space(self, num_bytes: int, descriptor: int | None, file_offset: int) -> None:
-        try:
-            if descriptor is None:
-                self._swap = _native.SwapSpace(num_bytes)
-            else:
-                self._swap = _native.SwapSpace(num_bytes, descriptor, file_offset)
-        except MemoryError:
-            raise _no_memory_for_swap(num_bytes) from None
+    def blocks_to_host(self, moves: Sequence[tuple[int, int]], host: U8) -> None:
+        assert self._cache is not None, "blocks were moved before the KV cache was allocated"
+        self._cache.to_host(_pairs(moves), host, self._pool)
 
-    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        assert self._swap is not None and self._cache is not None, "there is no swap space to resize"
-        errors = np.zeros(len(moves), np.int32)
-        self._swap.shift(self._cache, _pairs(moves), errors)
-        try:
-            self._swap.resize(num_bytes)
-        except MemoryError:
-            raise _no_memory_for_swap(num_bytes) from None
-        return {moves[index][1]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
+    def blocks_from_host(self, moves: Sequence[tuple[int, int]], host: U8) -> None:
+        assert self._cache is not None, "blocks were moved before the KV cache was allocated"
+        self._cache.from_host(_pairs(moves), host, self._pool)
 
-    def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        assert self._swap is not None and self._cache is not None, "blocks were moved before there was room for them"
-        errors = np.zeros(len(moves), np.int32)
-        self._swap.out(self._cache, _pairs(moves), errors, self._pool)
-        return {moves[index][1]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
-
-    def swap_in(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        assert self._swap is not None and self._cache is not None, "blocks were moved before there was room for them"
-        errors = np.zeros(len(moves), np.int32)
-        self._swap.into(self._cache, _pairs(moves), errors, self._pool)
-        return {moves[index][0]: os.strerror(errors[index]) for index in np.flatnonzero(errors).tolist()}
+    def host_blocks(self) -> U8:
+        assert self._cache is not None, "there is no KV cache"
+        return self._cache.blocks()
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
         result = self._result_of(len(rows.logit_row), max([0, *rows.top_logprobs.tolist()]))
-        self._sampler.sample(
-            logits,
-            rows.logit_row,
-            rows.temperature,
-            rows.top_k,
-            rows.top_p,
-            rows.min_p,
-            rows.repetition,
-            rows.presence,
-            rows.frequency,
-            rows.seed,
-            rows.choice,
-            rows.position,
-            rows.history,
-            rows.history_start,
-            rows.num_prompt,
-            rows.bias_ids,
-            rows.bias_values,
-            rows.bias_start,
-            rows.top_logprobs,
-            result.token_ids,
-            result.logprob,
-            result.rank,
-            result.top_ids,
-            result.top_values,
-        )
+        self._sampler.sample(logits, *_ROW_FIELDS(rows), *_RESULT_FIELDS(result))
         return result
 
     def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
         result = self._result_of(len(rows), top)
-        self._sampler.given(
-            logits, rows, token_ids, top, result.token_ids, result.logprob, result.rank, result.top_ids, result.top_values
-        )
+        self._sampler.given(logits, rows, token_ids, top, *_RESULT_FIELDS(result))
         return result
+
+    def read_logits(self, logits: F32) -> F32:
+        return logits
 
     def _result_of(self, count: int, top: int) -> SampleResult:
         """Room for a result; that of the last call, if it has the right size."""
@@ -180,10 +166,6 @@ class CpuBackend:
         }
 
 
-def _no_memory_for_swap(num_bytes: int) -> ConfigError:
-    return ConfigError(f"a swap space of {num_bytes / 2**30:.3f} GiB cannot be allocated; lower swap_space", param="swap_space")
-
-
 def _pairs(pairs: Sequence[tuple[int, int]]) -> I32:
     return np.array(pairs, dtype=np.int32).reshape(-1, 2)
 
@@ -191,6 +173,7 @@ def _pairs(pairs: Sequence[tuple[int, int]]) -> I32:
 def _empty_result(count: int, top: int) -> SampleResult:
     return SampleResult(
         token_ids=np.empty(count, np.int32),
+        is_finite=np.empty(count, np.bool_),
         logprob=np.empty(count, np.float32),
         rank=np.empty(count, np.int32),
         top_ids=np.empty((count, top), np.int32),
@@ -199,56 +182,48 @@ def _empty_result(count: int, top: int) -> SampleResult:
 
 
 def _step_arrays(cache: _native.KvCache, max_position: int, inputs: StepInputs) -> _native.StepArrays:
-    return _native.step_arrays(
-        cache,
-        max_position,
-        inputs.token_ids,
-        inputs.positions,
-        inputs.slot_mapping,
-        inputs.query_start,
-        inputs.first_position,
-        inputs.block_tables,
-        inputs.logit_rows,
-    )
+    return _native.step_arrays(cache, max_position, *_INPUT_FIELDS(inputs))
 
 
 class TapeProgram:
     """A recorded forward pass; a step is one native call with the GIL released."""
 
-    def __init__(self, program: _native.Program, output: _native.View, cache: _native.KvCache, max_position: int) -> None:
-        self._program = program
-        self._output = output
+    def __init__(self, executor: _native.Executor, cache: _native.KvCache, max_position: int) -> None:
+        self._executor = executor
         self._cache = cache
         self._max_position = max_position
-        program.seal(output)
 
     def run(self, inputs: StepInputs) -> F32:
-        step = _step_arrays(self._cache, self._max_position, inputs)
-        self._program.run(step)
-        return self._program.read(self._output, len(inputs.logit_rows))
+        self._executor.run(_step_arrays(self._cache, self._max_position, inputs))
+        return self._executor.read(len(inputs.logit_rows))
 
     def start_profile(self) -> None:
-        self._program.set_profiling(True)
+        self._executor.set_profiling(True)
 
     def profile(self) -> list[PhaseCost]:
-        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._program.profile()]
+        return [PhaseCost(cost.label, cost.runs, cost.seconds, cost.macs, cost.bytes) for cost in self._executor.profile()]
 
 
 class EagerProgram:
     """The tape's plain twin: the model's Python runs at every step, instruction by instruction."""
 
-    def __init__(self, program: _native.Program, ops: CpuOps, model: Model, cache: _native.KvCache, max_position: int) -> None:
-        self._program = program
+    def __init__(
+        self,
+        immediate: _native.Immediate,
+        ops: CpuOps,
+        model: Model[_native.Linear, _native.Vector],
+        cache: _native.KvCache,
+        max_position: int,
+    ) -> None:
+        self._immediate = immediate
         self._ops = ops
         self._model = model
         self._cache = cache
         self._max_position = max_position
 
     def run(self, inputs: StepInputs) -> F32:
-        step = _step_arrays(self._cache, self._max_position, inputs)
-        self._program.begin(step)
-        output = self._model.forward(self._ops)
-        return self._program.read(output, len(inputs.logit_rows))
+        self._immediate.begin(_step_arrays(self._cache, self._max_position, inputs))
+        return self._immediate.read(self._model.forward(self._ops), len(inputs.logit_rows))
 
     def start_profile(self) -> None:
         raise ConfigError("only the tape counts its costs; leave out enforce_eager to profile", param="profile")

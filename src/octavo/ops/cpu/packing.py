@@ -17,9 +17,9 @@ import numpy as np
 
 from octavo import _native
 from octavo.errors import LoadError
-from octavo.loader.formats import unpack
-from octavo.loader.stored import StoredTensor, check_finite
-from octavo.ops.weight_storage import weight_storage
+from octavo.loader.parameter import Axis, Role
+from octavo.loader.stored import StoredRows, StoredTensor
+from octavo.ops.weight_storage import WeightStorage, weight_storage
 
 _FLOAT_TYPES = {"f32": _native.FloatType.f32, "f16": _native.FloatType.f16, "bf16": _native.FloatType.bf16}
 _FLOAT_KINDS = {"f32": _native.WeightKind.f32, "f16": _native.WeightKind.f16, "bf16": _native.WeightKind.bf16}
@@ -48,43 +48,43 @@ class Packer:
         self._quantization = quantization
         self._group_size = group_size
 
-    def pack(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> _native.Linear:
+    def pack(
+        self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None], role: Role, cut: Axis | None
+    ) -> _native.Linear:
         """One native weight of the parts [out_i, in], one under the other.
 
         Raises: LoadError naming file and tensor when a value or scale is NaN or infinite, or as weight_storage does.
         """
         weight = _native.Linear()
         for part, bias in zip(parts, biases, strict=True):
-            if not self._append(weight, part):
-                check_finite(part)
+            storage = weight_storage(part, role, cut, self._dtype, self._quantization, self._group_size)
+            if not self._append(weight, part, storage):
+                part.check_finite()
                 raise LoadError(f"{part.source}: {part.name} has a value beyond the range of the chosen dtype or quantization")
             if bias is not None:
-                check_finite(bias)
+                bias.check_finite()
                 weight.set_bias(np.ascontiguousarray(bias.to_float32()))
         return weight
 
-    def _append(self, weight: _native.Linear, part: StoredTensor) -> bool:
-        columns, data, row_order = part.shape[1], part.data, part.row_order
-        storage = weight_storage(part, self._dtype, self._quantization, self._group_size)
+    def _append(self, weight: _native.Linear, part: StoredTensor, storage: WeightStorage) -> bool:
+        columns, group = part.shape[1], self._group_size
         kind = None if storage.float_type is None else _FLOAT_KINDS[storage.float_type]
         codes = None if storage.codes is None else _CODE_KINDS[storage.codes.kind]
-        group = self._group_size
-        float_type = _FLOAT_TYPES.get(part.format)
-        if float_type is not None:
-            assert kind is not None
-            return weight.append_float(self._pool, data, row_order, columns, float_type, kind, codes, group)
-        native = _NATIVE_BLOCKS.get(part.format)
-        if native is not None:
-            return weight.append_blocks(self._pool, data, row_order, columns, native, kind, codes, group)
+        if isinstance(part, StoredRows):
+            float_type, native = _FLOAT_TYPES.get(part.format), _NATIVE_BLOCKS.get(part.format)
+            if float_type is not None:
+                assert kind is not None
+                return weight.append_float(self._pool, part.data, part.row_order, columns, float_type, kind, codes, group)
+            if native is not None:
+                return weight.append_blocks(self._pool, part.data, part.row_order, columns, native, kind, codes, group)
         if kind is not None:
-            values = part.to_float32().view(np.uint8)
+            values = np.ascontiguousarray(part.to_float32()).view(np.uint8)
             return weight.append_float(self._pool, values, None, columns, _FLOAT_TYPES["f32"], kind, codes, group)
-        return self._append_rare_blocks(weight, part)
+        return self._append_codes(weight, part)
 
-    def _append_rare_blocks(self, weight: _native.Linear, part: StoredTensor) -> bool:
-        """q2_k and q3_k: unpacked by numpy."""
-        rows = part.data if part.row_order is None else part.data[part.row_order]
-        blocks = unpack(part.format, rows, part.shape[1])
+    def _append_codes(self, weight: _native.Linear, part: StoredTensor) -> bool:
+        """Formats that the native core does not read itself: q2_k, q3_k, and those with several arrays."""
+        blocks = part.to_codes()
         return weight.append_codes(
             self._pool,
             np.ascontiguousarray(blocks.codes),

@@ -6,26 +6,39 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from octavo.config.machine import read_machine
 from octavo.errors import ConfigError
-from octavo.ops.interface import F32, I32, KVCacheSpec, Model, ParameterOps, PhaseCost, SampleResult, SampleRows, StepInputs
+from octavo.ops.interface import (
+    F32,
+    I32,
+    U8,
+    KVCacheSpec,
+    Model,
+    ParameterOps,
+    PhaseCost,
+    SampleResult,
+    SampleRows,
+    StepInputs,
+)
 from octavo.ops.reference import sample
 from octavo.ops.reference.attention import KVCache
+from octavo.ops.reference.linear import DenseWeight
 from octavo.ops.reference.ops import ReferenceOps
-from octavo.ops.reference.swap import SwapSpace
 from octavo.step import TokenRun
 
 
 class ReferenceProgram:
     """Runs the model op by op on every step; there is nothing to record."""
 
-    def __init__(self, model: Model, ops: ReferenceOps) -> None:
+    def __init__(self, model: Model[DenseWeight, F32], ops: ReferenceOps, max_position: int) -> None:
         self._model = model
         self._ops = ops
+        self._max_position = max_position
 
     def run(self, inputs: StepInputs) -> F32:
-        self._ops.inputs = inputs
+        self._ops.inputs, self._ops.max_position = inputs, self._max_position
         try:
-            logits: F32 = self._model.forward(self._ops)
+            logits = self._model.forward(self._ops)
         finally:
             self._ops.inputs = None
         return logits
@@ -50,11 +63,13 @@ class ReferenceBackend:
         if isa != "auto":
             raise ConfigError(f"device reference has no kernel variants; isa is {isa!r}, leave it at auto", param="isa")
         self._ops = ReferenceOps(dtype, quantization, group_size)
-        self._swap: SwapSpace | None = None
 
     @property
-    def parameters(self) -> ParameterOps:
+    def parameters(self) -> ParameterOps[DenseWeight, F32]:
         return self._ops
+
+    def available_bytes(self) -> int:
+        return read_machine().available_bytes
 
     def allocate_kv_cache(self, spec: KVCacheSpec) -> None:
         self._ops.cache = KVCache(spec)
@@ -71,35 +86,46 @@ class ReferenceBackend:
         assert self._ops.cache is not None
         self._ops.cache.move_tokens(previous, moves)
 
-    def compile(self, model: Model, *, max_tokens: int, max_logits: int, max_seqs: int, eager: bool) -> ReferenceProgram:
-        """Sizes and eager make no difference here."""
-        return ReferenceProgram(model, self._ops)
+    def compile(
+        self,
+        model: Model[DenseWeight, F32],
+        *,
+        max_tokens: int,
+        max_logits: int,
+        max_seqs: int,
+        max_position: int,
+        eager: bool,
+    ) -> ReferenceProgram:
+        """Numbers of rows and eager make no difference here."""
+        return ReferenceProgram(model, self._ops, max_position)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
             assert self._ops.cache is not None, "blocks were copied before the KV cache was allocated"
             self._ops.cache.copy_blocks(pairs)
 
-    def allocate_swap_space(self, num_bytes: int, descriptor: int | None, file_offset: int) -> None:
-        self._swap = SwapSpace(num_bytes, descriptor, file_offset)
+    def blocks_to_host(self, moves: Sequence[tuple[int, int]], host: U8) -> None:
+        assert self._ops.cache is not None, "blocks were moved before the KV cache was allocated"
+        for block, row in moves:
+            host[row] = np.frombuffer(self._ops.cache.read_block(block), np.uint8)
 
-    def resize_swap_space(self, num_bytes: int, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        assert self._swap is not None and self._ops.cache is not None, "there is no swap space to resize"
-        return self._swap.resize(self._ops.cache, num_bytes, moves)
+    def blocks_from_host(self, moves: Sequence[tuple[int, int]], host: U8) -> None:
+        assert self._ops.cache is not None, "blocks were moved before the KV cache was allocated"
+        for block, row in moves:
+            self._ops.cache.write_block(block, host[row].tobytes())
 
-    def swap_out(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        assert self._swap is not None and self._ops.cache is not None, "blocks were moved before there was room for them"
-        return self._swap.out(self._ops.cache, moves)
-
-    def swap_in(self, moves: Sequence[tuple[int, int]]) -> dict[int, str]:
-        assert self._swap is not None and self._ops.cache is not None, "blocks were moved before there was room for them"
-        return self._swap.into(self._ops.cache, moves)
+    def host_blocks(self) -> None:
+        """Layer by layer, a block does not lie in one piece."""
+        return None
 
     def sample(self, logits: F32, rows: SampleRows) -> SampleResult:
         return sample.sample(logits, rows)
 
     def logprobs(self, logits: F32, rows: I32, token_ids: I32, top: int) -> SampleResult:
         return sample.logprobs(logits, rows, token_ids, top)
+
+    def read_logits(self, logits: F32) -> F32:
+        return logits
 
     def describe(self) -> dict[str, str]:
         return {"backend": "reference", "isa": f"numpy {np.__version__}", "weights": "float32"}

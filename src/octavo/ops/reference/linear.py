@@ -10,9 +10,9 @@ import numpy as np
 
 from octavo.errors import LoadError
 from octavo.loader.formats import evaluate, quantise
-from octavo.loader.stored import StoredTensor, check_finite
+from octavo.loader.stored import StoredTensor
 from octavo.ops.interface import F32, I32
-from octavo.ops.weight_storage import WeightStorage, weight_storage
+from octavo.ops.weight_storage import WeightStorage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,18 +24,13 @@ class DenseWeight:
 
 
 def load_linear(
-    parts: Sequence[StoredTensor],
-    biases: Sequence[StoredTensor | None],
-    *,
-    dtype: str,
-    quantization: str,
-    group_size: int = 32,
+    parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None], storages: Sequence[WeightStorage]
 ) -> DenseWeight:
-    """Parts one under the other, exactly dequantised, then rounded to what weight_storage.py says.
+    """Parts one under the other, exactly dequantised, then each rounded as its storage says.
 
     Raises: LoadError naming file and tensor for a NaN or infinity, or when quantization is impossible.
     """
-    values = np.concatenate([_stored_values(part, weight_storage(part, dtype, quantization, group_size)) for part in parts])
+    values = np.concatenate([_stored_values(part, storage) for part, storage in zip(parts, storages, strict=True)])
     if all(bias is None for bias in biases):
         return DenseWeight(values, None)
     pieces = [
@@ -47,13 +42,13 @@ def load_linear(
 
 def load_vector(tensor: StoredTensor, offset: float = 0.0) -> F32:
     """A vector as float32 [n], plus offset. Raises: LoadError naming file and tensor for a NaN or infinity."""
-    check_finite(tensor)
+    tensor.check_finite()
     values: F32 = tensor.to_float32() + np.float32(offset)
     return values
 
 
 def _stored_values(part: StoredTensor, storage: WeightStorage) -> F32:
-    check_finite(part)
+    part.check_finite()
     values = _rounded_to(part, storage.float_type)
     if storage.codes is None:
         return values

@@ -8,14 +8,15 @@ import numpy as np
 
 from octavo.config.model import RopeConfig
 from octavo.errors import ConfigError
+from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 from octavo.ops.interface import F32, AttentionSpec, StepInputs
-from octavo.ops.reference import activation, linear, norm, rope
+from octavo.ops.reference import activation, linear, norm
+from octavo.ops.reference import rope as rotation
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.linear import DenseWeight
-from octavo.ops.rope_table import rope_table
-
-RopeTable = tuple[F32, F32]
+from octavo.ops.rope_table import RopeTables
+from octavo.ops.weight_storage import weight_storage
 
 
 class ReferenceOps:
@@ -30,19 +31,22 @@ class ReferenceOps:
         self.group_size = group_size
         self.cache: KVCache | None = None
         self.inputs: StepInputs | None = None
-        self._tables: dict[tuple[RopeConfig, int], RopeTable] = {}
+        self.ropes = RopeTables(lambda cosines, sines: (cosines, sines))
+        self.max_position = 0
+        """Of the program that runs."""
 
-    def load_linear(self, parts: Sequence[StoredTensor], biases: Sequence[StoredTensor | None]) -> DenseWeight:
-        return linear.load_linear(parts, biases, dtype=self.dtype, quantization=self.quantization, group_size=self.group_size)
+    def load_linear(
+        self,
+        parts: Sequence[StoredTensor],
+        biases: Sequence[StoredTensor | None],
+        role: Role = "mlp",
+        cut: Axis | None = "output",
+    ) -> DenseWeight:
+        storages = [weight_storage(part, role, cut, self.dtype, self.quantization, self.group_size) for part in parts]
+        return linear.load_linear(parts, biases, storages)
 
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> F32:
         return linear.load_vector(tensor, offset)
-
-    def load_rope(self, rope: RopeConfig, max_position: int) -> RopeTable:
-        key = (rope, max_position)
-        if key not in self._tables:
-            self._tables[key] = rope_table(rope, max_position)
-        return self._tables[key]
 
     def embedding(self, table: DenseWeight, scale: float = 1.0) -> F32:
         return linear.embedding(table, self._step.token_ids, scale)
@@ -59,8 +63,8 @@ class ReferenceOps:
     def split(self, x: F32, sizes: Sequence[int]) -> tuple[F32, ...]:
         return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=1))
 
-    def rope(self, x: F32, table: RopeTable, head_dim: int) -> F32:
-        return rope.rope(x, *table, self._step.positions, head_dim)
+    def rope(self, x: F32, rope: RopeConfig, head_dim: int) -> F32:
+        return rotation.rope(x, *self.ropes.table(rope, self.max_position), self._step.positions, head_dim)
 
     def kv_write(self, k: F32, v: F32, spec: AttentionSpec) -> None:
         self._kv_cache.write(k, v, self._step, spec.layer)

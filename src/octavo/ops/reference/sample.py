@@ -1,7 +1,8 @@
 """Choosing tokens: the definition that every backend's sampler follows.
 
 One row, in this order (logits are float32, sums of probabilities float64):
- 1. logprobs      log-softmax of the raw logits; rank = 1 + number of tokens before the token in *falling order*, which is
+ 0. mask          tokens whose bit is not set in the row's mask become -inf, before anything looks at them.
+ 1. logprobs      log-softmax of these raw logits; rank = 1 + number of tokens before the token in *falling order*, which is
                   larger logit first, lower id first among equals.
  2. bias          logits[bias_ids] += bias_values, entry by entry (-inf masks a token).
  3. penalties     for every distinct id of the history: a positive logit is divided by `repetition`, any other multiplied by it
@@ -14,7 +15,7 @@ One row, in this order (logits are float32, sums of probabilities float64):
  8. min_p         drop those whose weight is below min_p (the largest weight is 1).
  9. draw          the first token, in falling order, at which the running sum of kept weights exceeds u * (their whole sum).
 
-Logits that are NaN give some id of the vocabulary; whoever asked looks at the chosen logit.
+A logit that is NaN counts as -inf. Where nothing is finite the token is the lowest id, and the result is not finite.
 
 u(seed, choice, position) in [0, 1) comes from Philox4x32-10 (Salmon et al., 2011) without any state:
 key = (low, high 32 bits of seed); counter = (position, choice, 0, 0); u = ((x0 << 32 | x1) >> 11) * 2**-53, where x0, x1 are
@@ -41,9 +42,10 @@ def sample(logits: F32, rows: SampleRows) -> SampleResult:
     noise = uniform(rows.seed, rows.choice, rows.position)
     result = _empty_result(num_rows, int(rows.top_logprobs.max(initial=0)))
     for index in range(num_rows):
-        raw = logits[rows.logit_row[index]]
+        raw = _masked(logits[rows.logit_row[index]], rows, index)
         token = _choose(_penalised(raw, rows, index), rows, index, float(noise[index]))
         result.token_ids[index] = token
+        result.is_finite[index] = np.isfinite(raw[token])
         if rows.top_logprobs[index] >= 0:
             _report(raw, token, result, index)
     return result
@@ -53,6 +55,7 @@ def logprobs(logits: F32, logit_rows: I32, token_ids: I32, top: int) -> SampleRe
     """Raw log-softmax of given tokens at given logit rows, with rank and the `top` alternatives."""
     result = _empty_result(logit_rows.size, top)
     result.token_ids[:] = token_ids
+    result.is_finite[:] = np.isfinite(logits[logit_rows, token_ids])
     for index in range(logit_rows.size):
         _report(logits[logit_rows[index]], int(token_ids[index]), result, index)
     return result
@@ -87,9 +90,20 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words])
     return c0, c1, c2, c3
 
 
+def _masked(raw: F32, rows: SampleRows, index: int) -> F32:
+    """Step 0 on raw [vocab]."""
+    mask = rows.mask_row[index]
+    if mask < 0:
+        return raw
+    bits = np.unpackbits(rows.masks[mask].astype("<i4").view(np.uint8), bitorder="little")[: raw.size]
+    masked = np.full_like(raw, -np.inf)
+    masked[: bits.size][bits == 1] = raw[: bits.size][bits == 1]
+    return masked
+
+
 def _penalised(raw: F32, rows: SampleRows, index: int) -> F32:
     """Steps 2 and 3 on a copy of raw [vocab]."""
-    logits: F32 = raw.copy()
+    logits: F32 = np.where(np.isnan(raw), np.float32(-np.inf), raw)
     bias = slice(rows.bias_start[index], rows.bias_start[index + 1])
     np.add.at(logits, rows.bias_ids[bias], rows.bias_values[bias])
     history = rows.history[rows.history_start[index] : rows.history_start[index + 1]]
@@ -106,7 +120,7 @@ def _penalised(raw: F32, rows: SampleRows, index: int) -> F32:
 
 def _choose(logits: F32, rows: SampleRows, index: int, u: float) -> int:
     """Steps 4 to 9 on processed logits [vocab]."""
-    if rows.temperature[index] == 0:
+    if rows.temperature[index] == 0 or not np.isfinite(logits.max()):
         return int(np.argmax(logits))
     scaled = logits / rows.temperature[index]
     order = np.argsort(-scaled, kind="stable")
@@ -125,9 +139,11 @@ def _choose(logits: F32, rows: SampleRows, index: int, u: float) -> int:
 
 def _report(raw: F32, token: int, result: SampleResult, index: int) -> None:
     """Step 1 for one row: logprob and rank of token, and as many alternatives as the result has columns."""
+    raw = np.where(np.isnan(raw), np.float32(-np.inf), raw)
     largest = raw.max()
     total = np.log(np.exp((raw - largest).astype(np.float64)).sum())
     result.logprob[index] = float(raw[token]) - float(largest) - total
+    result.is_finite[index] &= np.isfinite(result.logprob[index])
     result.rank[index] = 1 + np.count_nonzero(raw > raw[token]) + np.count_nonzero(raw[:token] == raw[token])
     top = np.argsort(-raw, kind="stable")[: result.top_ids.shape[1]]
     result.top_ids[index, : top.size] = top
@@ -137,6 +153,7 @@ def _report(raw: F32, token: int, result: SampleResult, index: int) -> None:
 def _empty_result(num_rows: int, top: int) -> SampleResult:
     return SampleResult(
         token_ids=np.zeros(num_rows, np.int32),
+        is_finite=np.zeros(num_rows, np.bool_),
         logprob=np.zeros(num_rows, np.float32),
         rank=np.zeros(num_rows, np.int32),
         top_ids=np.zeros((num_rows, top), np.int32),

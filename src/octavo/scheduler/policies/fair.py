@@ -30,12 +30,12 @@ class TenantCounters:
         """Counter of the tenant that was the last one to leave the queue."""
 
     def of(self, sequence: Sequence) -> str:
-        return sequence.tenant
+        return sequence.request.tenant
 
-    def rank(self, lane: str) -> float:
+    def key(self, lane: str) -> float:
         return self._counters.get(lane, 0.0)
 
-    def next_rank(self, lane: str) -> float:
+    def next_key(self, lane: str) -> float:
         """Prompts that were admitted but are not computed yet count as if they were.
 
         Else one tenant could take all seats before the first of its chunks is charged.
@@ -46,7 +46,7 @@ class TenantCounters:
         else:
             self._prefills.pop(lane, None)
         promised = sum(sequence.num_prompt - sequence.num_charged for sequence in prefills)
-        return self.rank(lane) + PROMPT_WEIGHT * promised / self._weights.get(lane, 1.0)
+        return self.key(lane) + PROMPT_WEIGHT * promised / self._weights.get(lane, 1.0)
 
     def opens(self, lane: str, others: Iterable[str]) -> None:
         """A newcomer starts at the active minimum: what it did not ask for while it was away is not owed to it."""
@@ -64,14 +64,14 @@ class TenantCounters:
         return self._admitted_s.get(lane, -math.inf)
 
     def admitted(self, sequence: Sequence, now: float) -> None:
-        tenant = sequence.tenant
+        tenant = sequence.request.tenant
         self._admitted_s[tenant] = now
         sequence.num_charged = max(sequence.num_charged, min(sequence.num_computed, sequence.num_prompt))
         if _is_prefill(sequence):
             self._prefills.setdefault(tenant, []).append(sequence)
 
     def served(self, sequence: Sequence, num_output: int) -> None:
-        tenant, service = sequence.tenant, OUTPUT_WEIGHT * num_output
+        tenant, service = sequence.request.tenant, OUTPUT_WEIGHT * num_output
         num_prompt = min(sequence.num_computed, sequence.num_prompt) - sequence.num_charged
         if num_prompt > 0:
             sequence.num_charged += num_prompt
@@ -112,12 +112,11 @@ class Fair:
     Source: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024 (VTC, algorithm 2, theorem 4.4).
     """
 
-    reads_priority = False
     reads_estimate = False
     preempts = False
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self.lanes = TenantCounters(weights)
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
         return ()

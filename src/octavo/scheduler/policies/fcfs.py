@@ -16,12 +16,11 @@ class FirstComeFirstServed:
     worst case.
     """
 
-    reads_priority = False
     reads_estimate = False
     preempts = False
 
     def __init__(self) -> None:
         self.lanes = OneLane()
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
         return ()

@@ -9,7 +9,7 @@ from octavo.sequence import Sequence
 
 
 class Lanes(Protocol):
-    """Groups of requests that a policy weighs against each other. A lane's rank may change at any moment, but only upwards."""
+    """Groups of requests that a policy weighs against each other. A lane's key may change at any moment, but only upwards."""
 
     weighed: bool
     """Whether there may be several. Then the starvation bound holds for the first sequence of every lane: who fills its own
@@ -18,11 +18,11 @@ class Lanes(Protocol):
     def of(self, sequence: Sequence) -> str:
         """The lane of a sequence; always the same one."""
 
-    def rank(self, lane: str) -> float:
+    def key(self, lane: str) -> float:
         """Of a lane with waiting or running sequences; smallest first. Decides whose turn it is in a step."""
 
-    def next_rank(self, lane: str) -> float:
-        """The rank with what the lane has been promised; smallest first. Decides from which lane the next one is admitted."""
+    def next_key(self, lane: str) -> float:
+        """The key with what the lane has been promised; smallest first. Decides from which lane the next one is admitted."""
 
     def opens(self, lane: str, others: Iterable[str]) -> None:
         """A lane without waiting sequences is about to get one; sequences of `others` wait already."""
@@ -41,18 +41,18 @@ class Lanes(Protocol):
 
 
 class Policy(Protocol):
-    """Ranks sequences, smallest first: by the rank of their lane, then by their place in it, then by arrival.
+    """Sorts sequences, smallest first: by the key of their lane, then by their key in it, then by arrival.
 
     `scheduler.order` lays the starvation bound over every policy.
     """
 
-    lanes: Lanes
-    reads_priority: bool
-    """Whether the priority of a request changes anything. If not, requests that bring one are refused."""
     reads_estimate: bool
-    """Whether sequence.expected_s must be set before its place is asked for."""
+    """Whether sequence.expected_s must be set before its key is asked for."""
     preempts: bool
-    """Whether a running sequence is preempted when one with a smaller place finds no room."""
+    """Whether a running sequence is preempted when one with a smaller key finds no room."""
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
-        """Rank within its lane. Asked for once while a sequence waits; of a running one it may change."""
+    @property
+    def lanes(self) -> Lanes: ...
+
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
+        """Where it stands within its lane. Asked for once while a sequence waits; of a running one it may change."""

@@ -16,10 +16,10 @@ class OneLane:
     def of(self, sequence: Sequence) -> str:
         return ""
 
-    def rank(self, lane: str) -> float:
+    def key(self, lane: str) -> float:
         return 0.0
 
-    def next_rank(self, lane: str) -> float:
+    def next_key(self, lane: str) -> float:
         return 0.0
 
     def opens(self, lane: str, others: Iterable[str]) -> None:

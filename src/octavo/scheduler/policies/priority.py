@@ -16,12 +16,11 @@ class Priority:
     arrival on a running one is safe from higher priorities, too.
     """
 
-    reads_priority = True
     reads_estimate = False
     preempts = True
 
     def __init__(self) -> None:
         self.lanes = OneLane()
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
-        return (sequence.priority,)
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
+        return (sequence.request.priority,)

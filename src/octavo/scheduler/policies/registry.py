@@ -41,9 +41,3 @@ def make_policy(name: str, estimator: Estimator | None = None, tenant_weights: M
 def policy_for(config: SchedulerConfig, estimator: Estimator) -> Policy:
     """A new policy object as a configuration asks for it; estimator is the scheduler's own."""
     return make_policy(config.scheduler_policy, estimator, parse_tenant_weights(config.tenant_weights))
-
-
-def policy_reads_priority(name: str) -> bool:
-    """Whether requests may bring a priority under the policy of this name."""
-    reads_priority: bool = POLICIES.load(name).reads_priority
-    return reads_priority

@@ -18,7 +18,6 @@ class ShortestJobFirst:
     The estimate of a waiting sequence is made when it starts to wait; of a running one it shrinks with its progress.
     """
 
-    reads_priority = False
     reads_estimate = True
     preempts = False
 
@@ -26,6 +25,6 @@ class ShortestJobFirst:
         self.lanes = OneLane()
         self._estimator = estimator
 
-    def place(self, sequence: Sequence) -> tuple[float, ...]:
+    def key(self, sequence: Sequence) -> tuple[float, ...]:
         is_running = sequence.state is SequenceState.RUNNING
         return (self._estimator.remaining_s(sequence) if is_running else sequence.expected_s,)

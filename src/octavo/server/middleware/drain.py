@@ -1,20 +1,26 @@
-"""Drain: counts generation requests, and while the server shuts down turns new ones away with 503 and Retry-After."""
+"""Drain: counts generation requests, and turns new ones away with 503 and Retry-After while the server cannot serve them."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from octavo.errors import EngineDeadError
+from octavo.errors import EngineDeadError, OctavoError
 from octavo.server.errors import response_of
-from octavo.server.inflight import Inflight
+from octavo.server.service.inflight import Inflight
 
 
 class DrainMiddleware:
-    """Guards POST routes, the ones that make work; health, metrics and model list answer until the end."""
+    """Guards POST routes, the ones that make work; health, metrics and model list answer until the end.
 
-    def __init__(self, app: ASGIApp, inflight: Inflight) -> None:
+    check_health  raises OctavoError while the engine is down; then no body is read and no prompt encoded in vain
+    """
+
+    def __init__(self, app: ASGIApp, inflight: Inflight, check_health: Callable[[], Awaitable[None]]) -> None:
         self._app = app
         self._inflight = inflight
+        self._check_health = check_health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -25,6 +31,12 @@ class DrainMiddleware:
             response.headers["connection"] = "close"
             await response(scope, receive, send)
             return
+        if scope["path"].rstrip("/").endswith("/completions"):
+            try:
+                await self._check_health()
+            except OctavoError as error:
+                await response_of(error)(scope, receive, send)
+                return
         self._inflight.enter()
         try:
             await self._app(scope, receive, send)

@@ -1,20 +1,31 @@
 """Body: the strict base of all request bodies, and how a fault in one becomes a 400 that names the field.
 
 Honour or refuse. A field is either declared, and then it does something; or harmless (it cannot change the answer) and then it
-is accepted and listed in docs/configuration.md; or it is refused by name.
+is accepted and listed in docs/errors.md; or it is refused by name. Values that ask for nothing are accepted in every field, as
+SDKs write all the fields they know.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from octavo.errors import InvalidRequestError
 
 INT32_MAX = 2**31 - 1
+
+
+def _whole(value: Any) -> Any:
+    """5.0 is the whole number 5: some languages write all numbers so."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Int32 = Annotated[int, BeforeValidator(_whole), Field(ge=-INT32_MAX - 1, le=INT32_MAX)]
+Int64 = Annotated[int, BeforeValidator(_whole), Field(ge=-(2**63), le=2**63 - 1)]
+Count = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=INT32_MAX)]
 
 HARMLESS_FIELDS = frozenset(
     {
@@ -31,33 +42,53 @@ HARMLESS_FIELDS = frozenset(
 """Accepted and ignored: bookkeeping of OpenAI's own service that cannot change what is generated here."""
 
 UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
-    "use_beam_search": (False,),
+    "use_beam_search": (),
     "length_penalty": (1.0,),
-    "early_stopping": (False,),
+    "early_stopping": (),
     "guided_json": (),
     "guided_regex": (),
     "guided_choice": (),
     "guided_grammar": (),
     "structured_outputs": (),
     "allowed_token_ids": (),
-    "bad_words": ([],),
     "logits_processors": (),
     "truncate_prompt_tokens": (),
-    "spaces_between_special_tokens": (True,),
-    "detokenize": (True,),
-    "return_tokens_as_token_ids": (False,),
-    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (),
+    "return_token_ids": (),
     "prompt_embeds": (),
     "kv_transfer_params": (),
     "vllm_xargs": (),
 }
-"""Fields other servers know and this one does not do, with the values that ask for nothing. null asks for nothing, too."""
+"""Fields other servers know and this one does not do, with the values that ask for nothing, besides the empty ones."""
+
+EMPTY_MATTERS = frozenset({"prompt", "messages", "tokens"})
+"""Fields in which an empty value is an answer to be refused, or one of its own."""
+
+
+def asks_for_nothing(value: Any) -> bool:
+    """null, false, and empty texts, lists and objects."""
+    return value is None or value is False or (isinstance(value, (str, list, dict)) and not value)
 
 
 class Body(BaseModel):
-    """Strict types (no "1" for 1), no unknown fields, no NaN."""
+    """Strict types (no "1" for 1), no NaN, no unknown fields unless they ask for nothing."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_asks_for_nothing(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {name: item for name, item in value.items() if not asks_for_nothing(item) or cls._reads_empty(name, item)}
+
+    @classmethod
+    def _reads_empty(cls, name: str, value: Any) -> bool:
+        """The field is declared, and an empty value of this kind is one of its values."""
+        field = cls.model_fields.get(name)
+        if field is None:
+            return False
+        return name in EMPTY_MATTERS or value is None or (value is False and field.annotation == (bool | None))
 
 
 BodyT = TypeVar("BodyT", bound=Body)
@@ -75,10 +106,10 @@ def parse_body(
     for name, value in raw.items():
         if name in known:
             fields[name] = value
-        elif name in HARMLESS_FIELDS:
+        elif name in HARMLESS_FIELDS or asks_for_nothing(value):
             continue
         elif name in unsupported:
-            if value is not None and not any(type(value) is type(v) and value == v for v in unsupported[name]):
+            if not any(value == neutral and type(value) is not bool or value is neutral for neutral in unsupported[name]):
                 raise InvalidRequestError(
                     f"{name} is not supported by this server; leave it out", param=name, code="unsupported_field"
                 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,36 +12,36 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.engine.frontend.outputs import CompletionOutput
-from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
-from octavo.server.context import ServerContext, context_of, tenant_of
+from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, parse_body
-from octavo.server.openai.chunks import ChunkWriter, choice_json, encode
-from octavo.server.openai.generation import Generation, collect, new_answer_id
+from octavo.server.openai.body import UNSUPPORTED_FIELDS, Count, Int32, parse_body
+from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
-from octavo.server.openai.prompts import Prompt, output_budget
-from octavo.server.openai.sampling_fields import Count, SamplingFields, check_common, sampling_params
+from octavo.server.openai.sampling_fields import SamplingFields, check_common, request_options, sampling_values
 from octavo.server.openai.template_fields import TemplateFields, render
-from octavo.server.openai.usage import Usage
+from octavo.server.service.generation import EncodedPrompt, Generation, new_request_id
+from octavo.server.service.service import Service
 from octavo.server.sse import DONE, EventStream, JsonAnswer
 
 _UNSUPPORTED = {
     **UNSUPPORTED_FIELDS,
     "response_format": ({"type": "text"},),
     "functions": ([],),
-    "function_call": ("none",),
+    "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
     "prediction": (),
     "web_search_options": (),
     "reasoning_effort": (),
-    "verbosity": (),
+    "verbosity": ("medium",),
+    "include_reasoning": (True,),
     "documents": (),
     "chat_template": (),
-    "echo": (False,),
+    "echo": (),
     "mm_processor_kwargs": (),
-    "add_special_tokens": (False,),
+    "add_special_tokens": (),
 }
 
 
@@ -52,47 +52,35 @@ class ChatBody(SamplingFields, TemplateFields):
     max_completion_tokens: Count | None = None
     tool_choice: Any = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
 
 async def create_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
-    context = context_of(request)
+    service = service_of(request)
     body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
-    job = _Job(body, context, await _generation(body, context, tenant_of(request, body.user)))
+    job = _Job(body, service, await _generation(body, service, tenant_of(request, body.user)))
     if body.stream:
         return EventStream(job.stream())
     return JsonAnswer(job.answer)
 
 
-async def _generation(body: ChatBody, context: ServerContext, tenant: str) -> Generation:
+async def _generation(body: ChatBody, service: Service, tenant: str) -> Generation:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
-    context.check_model(body.model)
-    check_common(body, context)
+    service.check_model(body.model)
+    check_common(body)
     _check_tool_choice(body)
-    if body.top_logprobs is not None and not body.logprobs:
+    if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
-    max_tokens, param = _max_tokens(body)
-    token_ids = await render(body, context, context.max_model_len)
-    try:
-        budget = output_budget(len(token_ids), max_tokens, context.max_model_len, param)
-    except ContextLengthError as error:
-        raise ContextLengthError(error.message, param="messages" if error.param == "prompt" else error.param) from None
-    params = sampling_params(
-        body,
-        context,
-        max_tokens=budget,
-        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        prompt_logprobs=body.prompt_logprobs,
-    )
+    max_tokens = _max_tokens(body)
+    token_ids = await render(body, service, service.max_model_len)
+    service.require_room(len(token_ids), "messages")
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return Generation(
-        answer_id=new_answer_id("chatcmpl"),
-        prompts=[Prompt(None, token_ids)],
-        params=[params],
-        priority=body.priority or 0,
-        cache_salt=body.cache_salt or "",
-        tenant=tenant,
-        timeout_s=body.timeout,
+        request_id=new_request_id("chatcmpl"),
+        prompts=[EncodedPrompt(None, token_ids)],
+        params=service.sampling_params({**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs}),
+        options=request_options(body, tenant),
     )
 
 
@@ -110,8 +98,8 @@ def _check_tool_choice(body: ChatBody) -> None:
         raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
 
 
-def _max_tokens(body: ChatBody) -> tuple[int | None, str]:
-    """The limit and the name of the field that set it."""
+def _max_tokens(body: ChatBody) -> int | None:
+    """The limit; None: all that the context leaves."""
     new, old = body.max_completion_tokens, body.max_tokens
     if new is not None and old is not None and new != old:
         raise InvalidRequestError(
@@ -120,82 +108,66 @@ def _max_tokens(body: ChatBody) -> tuple[int | None, str]:
     value, param = (new, "max_completion_tokens") if new is not None else (old, "max_tokens")
     if value == 0:
         raise InvalidRequestError(f"{param} is 0; it must be at least 1", param=param)
-    return value, param
+    return value
 
 
 class _Job:
     """One chat request on its way to an answer, streamed or whole."""
 
-    def __init__(self, body: ChatBody, context: ServerContext, generation: Generation) -> None:
+    def __init__(self, body: ChatBody, service: Service, generation: Generation) -> None:
         self._body = body
-        self._tokenizer = context.engine.tokenizer
-        self._context = context
+        self._engine = service.engine
+        self._tokenizer = service.engine.tokenizer
         self._generation = generation
-        self._usage = Usage()
-        self._head: dict[str, Any] = {
-            "id": generation.answer_id,
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": context.model_name,
-            "system_fingerprint": context.system_fingerprint,
-        }
+        self._head = answer_head("chat.completion", generation, service)
 
     async def answer(self) -> bytes:
         """The whole answer as JSON."""
-        answer = await collect(self._generation, self._context, self._usage)
-        choices: list[dict[str, Any]] = []
-        for index, choice in enumerate(answer.choices[0]):
-            logprobs = (
-                chat_logprobs(choice.logprobs, self._tokenizer, self._body.top_logprobs or 0) if self._body.logprobs else None
-            )
-            choices.append(
-                {
-                    "index": index,
-                    "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                    "logprobs": logprobs,
-                    "finish_reason": choice.finish_reason,
-                    "stop_reason": choice.stop_reason,
-                }
-            )
-        json = {**self._head, "choices": choices, "usage": self._usage.as_json()}
-        prompt_logprobs = answer.prompt_logprobs[0]
-        if prompt_logprobs is not None:
-            json["prompt_logprobs"] = prompt_logprobs_json(prompt_logprobs, self._tokenizer)
+        [result] = await self._generation.collect(self._engine)
+        choices = [
+            {
+                "index": choice.index,
+                "message": {"role": "assistant", "content": choice.text, "refusal": None},
+                "logprobs": self._logprobs(choice) if self._body.logprobs else None,
+                "finish_reason": choice.finish_reason,
+                "stop_reason": choice.stop_reason,
+            }
+            for choice in result.outputs
+        ]
+        json = {**self._head, "choices": choices, "usage": usage_json(self._generation.usage)}
+        if result.prompt_logprobs is not None:
+            json["prompt_logprobs"] = prompt_logprobs_json(result.prompt_logprobs, self._tokenizer)
         return encode(json)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """SSE events: per choice the role first, then its text, its finish reason last."""
-        options = self._body.stream_options
-        include_usage = options is not None and bool(options.include_usage)
-        writer = ChunkWriter(
-            {**self._head, "object": "chat.completion.chunk"},
-            include_usage=include_usage,
-            continuous_usage=options is not None and bool(options.continuous_usage_stats),
-        )
-        started = False
-        async with aclosing(self._generation.run(self._context, self._usage)) as outputs:
+        writer = ChunkWriter({**self._head, "object": "chat.completion.chunk"}, self._body.stream_options)
+        usage, started = self._generation.usage, False
+        async with aclosing(self._generation.run(self._engine)) as outputs:
             async for _, output in outputs:
                 if not started:
                     started = True
+                    nothing_yet = replace(usage, completion_tokens=0)
                     for index in range(self._generation.n):
-                        yield writer.chunk(_ROLE_CHOICE % index, self._usage)
+                        yield writer.chunk(_ROLE_CHOICE % index, nothing_yet)
                 for delta in output.outputs:
                     json = self._choice(delta)
                     if json is not None:
-                        yield writer.chunk(json, self._usage)
-        if include_usage:
-            yield writer.usage_chunk(self._usage)
+                        yield writer.chunk(json, usage)
+        if writer.include_usage:
+            yield writer.usage_chunk(usage)
         yield DONE
 
     def _choice(self, delta: CompletionOutput) -> bytes | None:
         """The delta as JSON, or None while there is nothing to show (an unfinished character, a possible stop string)."""
-        wants_logprobs = bool(self._body.logprobs)
-        entries = delta.logprobs or []
-        if not delta.text and delta.finish_reason is None and not (wants_logprobs and entries):
+        if not delta.text and delta.finish_reason is None and not delta.logprobs:
             return None
-        content = b'{"content":' + encode(delta.text) + b"}" if delta.text or entries else b"{}"
-        logprobs = encode(chat_logprobs(entries, self._tokenizer, self._body.top_logprobs or 0)) if wants_logprobs else b"null"
+        content = b'{"content":' + encode(delta.text) + b"}" if delta.text or delta.logprobs else b"{}"
+        logprobs = encode(self._logprobs(delta)) if self._body.logprobs else b"null"
         return choice_json(delta.index, b'"delta":', content, logprobs, encode(delta.finish_reason), encode(delta.stop_reason))
+
+    def _logprobs(self, choice: CompletionOutput) -> dict[str, Any]:
+        return chat_logprobs(choice.logprobs or (), self._tokenizer, self._body.top_logprobs or 0)
 
 
 _ROLE_CHOICE = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"stop_reason":null}'

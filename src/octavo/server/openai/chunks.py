@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
 
-from octavo.server.openai.usage import Usage
+from octavo.server.openai.sampling_fields import StreamOptions
+from octavo.server.service.generation import Generation
+from octavo.server.service.service import Service
+from octavo.server.service.usage import Usage
 
 encode = msgspec.json.encode
+
+
+def answer_head(kind: str, generation: Generation, service: Service) -> dict[str, Any]:
+    """What every answer and every chunk of this generation begins with; kind is its "object"."""
+    return {
+        "id": generation.request_id,
+        "object": kind,
+        "created": int(time.time()),
+        "model": service.model_name,
+        "system_fingerprint": service.system_fingerprint,
+    }
+
+
+def usage_json(usage: Usage) -> dict[str, Any]:
+    """OpenAI's "usage" object."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
 
 
 class ChunkWriter:
     """Writes the chunks of one streamed answer.
 
-    include_usage: every chunk but the last has "usage": null, and `usage_chunk` makes the last.
+    include_usage: every chunk but the last has "usage": null (with continuous_usage_stats the usage so far), and `usage_chunk`
+    makes the last. Without it no chunk has any.
     """
 
-    def __init__(self, head: dict[str, Any], *, include_usage: bool, continuous_usage: bool) -> None:
+    def __init__(self, head: dict[str, Any], options: StreamOptions | None) -> None:
+        include_usage = options is not None and bool(options.include_usage)
         self._head = b"data: " + encode(head)[:-1] + b',"choices":['
-        self._continuous_usage = continuous_usage
+        self.include_usage = include_usage
+        self._continuous_usage = include_usage and options is not None and bool(options.continuous_usage_stats)
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
 
     def chunk(self, choice: bytes, usage: Usage) -> bytes:
         """One chunk with one choice, given as JSON. usage is the count so far, written only where it was asked for."""
         if self._continuous_usage:
-            return b"".join((self._head, choice, b'],"usage":', encode(usage.as_json()), b"}\n\n"))
+            return b"".join((self._head, choice, b'],"usage":', encode(usage_json(usage)), b"}\n\n"))
         return b"".join((self._head, choice, self._tail))
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk after the last choice: no choices, the whole usage."""
-        return b"".join((self._head, b'],"usage":', encode(usage.as_json()), b"}\n\n"))
+        return b"".join((self._head, b'],"usage":', encode(usage_json(usage)), b"}\n\n"))
 
 
 def choice_json(

@@ -10,15 +10,25 @@ from octavo.text.content_format import parse_tool_arguments
 MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
-_KNOWN_KEYS = frozenset(
-    {"role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "refusal", "annotations", "audio"}
-)
-_EMPTY_ONLY_KEYS = ("refusal", "audio")
-_PASSED_KEYS = ("name", "tool_calls", "tool_call_id", "reasoning_content")
+# What would change the answer if it were left out. All other keys that a template does not read are ignored: a message that a
+# client got from here, or from another server, comes back with every key that the SDKs know.
+_REFUSED_KEYS = {
+    "audio": "this server reads text only; send the transcript as content",
+    "function_call": "it is the old form of tool_calls; send those",
+}
+_PASSED_KEYS = ("name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
+_TEXT_OF_PART = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "refusal": "refusal",
+    "thinking": "thinking",
+}
+"""Type of a part of content -> the key of its text."""
 
 
 def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[str, Any]]:
-    """The messages, each with role and content (a string, a list of text parts, or None for an assistant's tool calls).
+    """The messages, each with role and content (a string or a list of text parts).
 
     A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming
     the place, e.g. "messages[2].content[0].type". Arguments of tool calls come as objects, which is what templates expect.
@@ -36,12 +46,9 @@ def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[st
 def _read_message(value: Any, where: str, template_knows_developer: bool) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _wrong(where, "must be an object with role and content", "invalid_type")
-    for key in value:
-        if key not in _KNOWN_KEYS:
-            raise _wrong(f"{where}.{key[:64]}", "is an unknown field", "unknown_field")
-    for key in _EMPTY_ONLY_KEYS:
+    for key, instead in _REFUSED_KEYS.items():
         if value.get(key):
-            raise _wrong(f"{where}.{key}", "is not supported by this server; leave it out", "unsupported_field")
+            raise _wrong(f"{where}.{key}", f"is not supported by this server: {instead}", "unsupported_field")
     role = value.get("role")
     if role not in ROLES:
         shown = repr(role)[:64]
@@ -50,36 +57,38 @@ def _read_message(value: Any, where: str, template_knows_developer: bool) -> dic
     if role == "developer" and not template_knows_developer:
         message["role"] = "system"
     for key in _PASSED_KEYS:
-        if value.get(key) is not None:
+        if value.get(key):
             message[key] = _read_extra(key, value[key], f"{where}.{key}")
     return message
 
 
-def _read_content(message: dict[str, Any], role: str, where: str) -> str | list[dict[str, str]] | None:
+def _read_content(message: dict[str, Any], role: str, where: str) -> str | list[dict[str, str]]:
     content = message.get("content")
+    if content is None and role == "assistant":  # it called tools, or refused, or said nothing
+        content = message.get("refusal") or ""
     if content is None:
-        if role == "assistant" and message.get("tool_calls"):
-            return None
         raise _wrong(f"{where}.content", "is required", "missing_field")
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise _wrong(f"{where}.content", "must be a string or a list of parts", "invalid_type")
-    return [_read_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)]
+    return [_read_part(part, f"{where}.content[{index}]") for index, part in enumerate(content)] or ""
 
 
 def _read_part(part: Any, where: str) -> dict[str, str]:
+    """A part as a text part; what else stands in it (cache_control, annotations) changes nothing here."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
     if not isinstance(part, dict):
         raise _wrong(where, 'must be an object such as {"type": "text", "text": "..."}', "invalid_type")
     kind = part.get("type")
-    if kind != "text":
-        raise _wrong(f"{where}.type", f"is {repr(kind)[:64]}; only text parts are supported", "unsupported_content")
-    if not isinstance(part.get("text"), str):
-        raise _wrong(f"{where}.text", "must be a string", "invalid_type")
-    for key in part:
-        if key not in ("type", "text"):
-            raise _wrong(f"{where}.{key[:64]}", "is an unknown field", "unknown_field")
-    return {"type": "text", "text": part["text"]}
+    key = _TEXT_OF_PART.get(kind) if isinstance(kind, str) else None
+    if key is None:
+        known = ", ".join(_TEXT_OF_PART)
+        raise _wrong(f"{where}.type", f"is {repr(kind)[:64]}; only text parts are supported: {known}", "unsupported_content")
+    if not isinstance(part.get(key), str):
+        raise _wrong(f"{where}.{key}", "must be a string", "invalid_type")
+    return {"type": "text", "text": part[key]}
 
 
 def _read_extra(key: str, value: Any, where: str) -> Any:
@@ -95,9 +104,10 @@ def _read_tool_call(call: Any, where: str) -> dict[str, Any]:
     if not isinstance(call, dict) or not isinstance(call.get("function"), dict):
         raise _wrong(where, 'must be {"id", "type": "function", "function": {"name", "arguments"}}', "invalid_type")
     function = call["function"]
-    if not isinstance(function.get("name"), str) or not isinstance(function.get("arguments"), (str, dict)):
-        raise _wrong(f"{where}.function", "must have a name and arguments", "invalid_type")
-    return call
+    arguments = function.get("arguments")
+    if not isinstance(function.get("name"), str) or not isinstance(arguments, (str, dict, type(None))):
+        raise _wrong(f"{where}.function", "must have a name, and arguments as JSON text or an object", "invalid_type")
+    return {**call, "type": "function", "function": {**function, "arguments": arguments or "{}"}}
 
 
 def read_tools(value: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""/v1/models: the one model this server has."""
+"""/v1/models: the one model this server has, under each of its names."""
 
 from __future__ import annotations
 
@@ -8,29 +8,33 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.server.context import ServerContext, context_of
+from octavo.server.context import service_of
 from octavo.server.errors import json_response
+from octavo.server.service.service import Service
 
 
 async def list_models(request: Request) -> Response:
     """GET /v1/models."""
-    return json_response(msgspec.json.encode({"object": "list", "data": [_card(context_of(request))]}))
+    service = service_of(request)
+    cards = [_card(name, service) for name in service.model_names]
+    return json_response(msgspec.json.encode({"object": "list", "data": cards}))
 
 
 async def get_model(request: Request) -> Response:
     """GET /v1/models/{id}; ids may hold slashes. 404 for any but the served one."""
-    context = context_of(request)
-    context.check_model(request.path_params["model_id"])
-    return json_response(msgspec.json.encode(_card(context)))
+    service = service_of(request)
+    name = request.path_params["model_id"]
+    service.check_model(name)
+    return json_response(msgspec.json.encode(_card(name, service)))
 
 
-def _card(context: ServerContext) -> dict[str, Any]:
+def _card(name: str, service: Service) -> dict[str, Any]:
     return {
-        "id": context.model_name,
+        "id": name,
         "object": "model",
-        "created": context.created,
+        "created": service.created,
         "owned_by": "octavo",
-        "root": context.model_name,
+        "root": service.model_name,
         "parent": None,
-        "max_model_len": context.engine.max_model_len,
+        "max_model_len": service.max_model_len,
     }

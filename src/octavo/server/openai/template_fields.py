@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from octavo.errors import InvalidRequestError
-from octavo.server.context import ServerContext
 from octavo.server.openai.body import Body
 from octavo.server.openai.messages import read_messages, read_tools
-from octavo.text.chat_encoding import encode_chat
+from octavo.server.service.service import Service
 
 
 class TemplateFields(Body):
@@ -22,26 +20,19 @@ class TemplateFields(Body):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-async def render(body: TemplateFields, context: ServerContext, max_tokens: int) -> list[int]:
-    """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens.
-
-    In a thread, as templates and tokenizers may take their time with long ones.
-    """
-    sources = context.engine.tokenizer.spec.chat_templates.values()
-    messages = read_messages(body.messages, template_knows_developer=any("developer" in source for source in sources))
+async def render(body: TemplateFields, service: Service, max_tokens: int) -> list[int]:
+    """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens."""
+    messages = read_messages(body.messages, template_knows_developer=service.template_knows_developer)
     continues = bool(body.continue_final_message)
     if body.add_generation_prompt and continues:
         raise InvalidRequestError(
             "add_generation_prompt and continue_final_message exclude each other", param="continue_final_message"
         )
-    return await asyncio.to_thread(
-        encode_chat,
-        context.engine.tokenizer,
-        context.engine.chat_template,
+    return await service.encode_chat(
         messages,
+        max_tokens,
         tools=read_tools(body.tools) or None if body.tools is not None else None,
         add_generation_prompt=body.add_generation_prompt is not False and not continues,
         continue_final_message=continues,
         template_kwargs=body.chat_template_kwargs,
-        max_tokens=max_tokens,
     )

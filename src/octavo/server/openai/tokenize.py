@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize: what the model sees of a text or a conversation, and back."""
+"""/tokenize, /detokenize, /tokenizer_info: what the model sees of a text or a conversation, and back."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
-from octavo.server.context import ServerContext, context_of
+from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.body import Body, parse_body
-from octavo.server.openai.prompts import checked_ids, encode_text
 from octavo.server.openai.template_fields import TemplateFields, render
+from octavo.server.service.service import Service
 
 MAX_TOKENS = 65536
 """Most tokens taken or given here when the context is shorter: about a megabyte of text, a second of work."""
@@ -43,48 +43,68 @@ class DetokenizeBody(Body):
 
 async def tokenize(request: Request) -> Response:
     """POST /tokenize: {"count", "max_model_len", "tokens", "token_strs"}."""
-    context = context_of(request)
+    service = service_of(request)
     body = parse_body(TokenizeBody, await read_json_object(request))
-    context.check_model(body.model)
-    token_ids = await _token_ids(body, context)
-    return json_response(await asyncio.to_thread(_answer, token_ids, context, bool(body.return_token_strs)))
+    service.check_model(body.model)
+    token_ids = await _token_ids(body, service)
+    return json_response(await asyncio.to_thread(_answer, token_ids, service, bool(body.return_token_strs)))
 
 
-def _answer(token_ids: list[int], context: ServerContext, with_texts: bool) -> bytes:
-    tokenizer = context.engine.tokenizer
+def _answer(token_ids: list[int], service: Service, with_texts: bool) -> bytes:
+    tokenizer = service.engine.tokenizer
     return msgspec.json.encode(
         {
             "count": len(token_ids),
-            "max_model_len": context.engine.max_model_len,
+            "max_model_len": service.max_model_len,
             "tokens": token_ids,
             "token_strs": [tokenizer.token_text(i) for i in token_ids] if with_texts else None,
         }
     )
 
 
-async def _token_ids(body: TokenizeBody, context: ServerContext) -> list[int]:
+async def _token_ids(body: TokenizeBody, service: Service) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("give either prompt or messages", param="prompt", code="missing_field")
-    limit = max(context.max_model_len, MAX_TOKENS)
+    limit = max(service.max_model_len, MAX_TOKENS)
     if body.prompt is None:
         if body.add_special_tokens:
             raise InvalidRequestError(
                 "add_special_tokens is for prompt; the chat template writes its own", param="add_special_tokens"
             )
-        return await render(body, context, limit)
-    return await encode_text(body.prompt, context, limit, add_special_tokens=body.add_special_tokens is not False)
+        return await render(body, service, limit)
+    return await service.encode_text(body.prompt, limit, add_special_tokens=body.add_special_tokens is not False)
 
 
 async def detokenize(request: Request) -> Response:
     """POST /detokenize: {"prompt": text}, control tokens included."""
-    context = context_of(request)
+    service = service_of(request)
     body = parse_body(DetokenizeBody, await read_json_object(request))
-    context.check_model(body.model)
+    service.check_model(body.model)
     if not isinstance(body.tokens, list):
         raise InvalidRequestError("tokens must be a list of token ids", param="tokens", code="invalid_type")
-    limit = max(context.max_model_len, MAX_TOKENS)
+    limit = max(service.max_model_len, MAX_TOKENS)
     if len(body.tokens) > limit:
         raise InvalidRequestError(f"tokens has {len(body.tokens)} entries; at most {limit} are allowed", param="tokens")
-    token_ids = checked_ids(body.tokens, context.vocab_size, "tokens")
-    text = await asyncio.to_thread(context.engine.tokenizer.decode, token_ids, skip_special_tokens=False)
+    token_ids = service.check_ids(body.tokens, "tokens")
+    text = await asyncio.to_thread(service.engine.tokenizer.decode, token_ids, skip_special_tokens=False)
     return json_response(msgspec.json.encode({"prompt": text}))
+
+
+async def tokenizer_info(request: Request) -> Response:
+    """GET /tokenizer_info: the tokenizer's settings, by the names of tokenizer_config.json."""
+    service = service_of(request)
+    tokenizer = service.engine.tokenizer
+    added = {
+        str(token_id): {"content": content, "special": token_id in tokenizer.special_token_ids}
+        for token_id, content in tokenizer.added_tokens.items()
+    }
+    info = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "vocab_size": tokenizer.vocab_size,
+        "model_max_length": service.max_model_len,
+        "add_bos_token": tokenizer.adds_bos,
+        **tokenizer.spec.special_tokens,
+        "added_tokens_decoder": added,
+        "chat_template": tokenizer.spec.chat_templates.get("default"),
+    }
+    return json_response(msgspec.json.encode(info))

@@ -106,11 +106,11 @@ def test_a_new_swap_space_is_measured_so_that_auto_can_choose_it() -> None:
     worker = FakeWorker()
     worker.swap_block_s = 0.25
     rig = Rig(worker)
-    assert rig.core._scheduler.stats().preemption.swap_block_s is None
+    assert rig.core._scheduler.preemption.swap_block_s is None
     rig.core.reconfigure(Changes(swap_space=0.001))
     worker.swap_block_s = None
     rig.core.reconfigure(Changes(swap_space=0.0005))
-    assert rig.core._scheduler.stats().preemption.swap_block_s == 0.25
+    assert rig.core._scheduler.preemption.swap_block_s == 0.25
 
 
 def test_an_abort_storm_between_changes_leaves_no_block() -> None:

@@ -6,14 +6,14 @@ import pytest
 from tests.fakes import EOS, FakeWorker, fake_text, ids
 from tests.unit.engine.rig import Rig
 
-from octavo.engine.frontend.outputs import CompletionOutput, OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import CoreStats, StepOutputs, TokenOutput
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.step import TokenLogprobs
 
 
 def scripted(
-    script: str, sampling: SamplingParams, kind: OutputKind = OutputKind.CUMULATIVE
+    script: str, sampling: SamplingParams, kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
 ) -> tuple[Rig, list[RequestOutput]]:
     rig = Rig(FakeWorker({"p": script}))
     rig.add("r", "p", sampling, kind)
@@ -55,8 +55,8 @@ def test_stop_string_over_several_tokens_ends_at_its_last_token(include: bool, t
 
 def test_deltas_join_to_the_whole_and_never_leak_a_stop_prefix() -> None:
     sampling = SamplingParams(max_tokens=30, stop=["two!"])
-    _, deltas = scripted("grüße two 한글 two!", sampling, OutputKind.DELTA)
-    _, whole = scripted("grüße two 한글 two!", sampling, OutputKind.FINAL_ONLY)
+    _, deltas = scripted("grüße two 한글 two!", sampling, RequestOutputKind.DELTA)
+    _, whole = scripted("grüße two 한글 two!", sampling, RequestOutputKind.FINAL_ONLY)
     assert len(whole) == 1
     assert "".join(output.outputs[0].text for output in deltas) == whole[0].outputs[0].text == "grüße two 한글 "
     assert [t for output in deltas for t in output.outputs[0].token_ids] == whole[0].outputs[0].token_ids
@@ -64,7 +64,7 @@ def test_deltas_join_to_the_whole_and_never_leak_a_stop_prefix() -> None:
 
 
 def test_held_back_text_comes_out_at_the_length_limit() -> None:
-    _, deltas = scripted("abtw more", SamplingParams(max_tokens=4, stop=["two"]), OutputKind.DELTA)
+    _, deltas = scripted("abtw more", SamplingParams(max_tokens=4, stop=["two"]), RequestOutputKind.DELTA)
     assert "".join(output.outputs[0].text for output in deltas) == "abtw"
     assert deltas[-1].outputs[0].finish_reason == "length"
 
@@ -77,7 +77,7 @@ def test_a_stop_string_beats_the_length_limit_in_the_same_step() -> None:
 
 def test_tokens_after_a_stop_string_in_one_message_are_dropped() -> None:
     rig = Rig()
-    rig.add("r", "p", SamplingParams(max_tokens=9, stop=["b"]), OutputKind.CUMULATIVE)
+    rig.add("r", "p", SamplingParams(max_tokens=9, stop=["b"]), RequestOutputKind.CUMULATIVE)
     processed = rig.outputs.process(message(TokenOutput("r", 0, ids("abc"))), 1.0)
     assert processed.outputs[0].outputs[0].token_ids == ids("ab") and processed.aborts == [("r", 0)]
     late = rig.outputs.process(message(TokenOutput("r", 0, ids("d"), finish_reason="length")), 2.0)
@@ -88,7 +88,7 @@ def test_tokens_after_a_stop_string_in_one_message_are_dropped() -> None:
 def test_one_choice_stops_while_the_other_goes_on() -> None:
     rig = Rig()
     seed = next(s for s in range(100) if "q" in fake_text("p", 5, s, 0) and "q" not in fake_text("p", 20, s, 1))
-    rig.add("r", "p", SamplingParams(n=2, max_tokens=20, seed=seed, stop=["q"]), OutputKind.FINAL_ONLY)
+    rig.add("r", "p", SamplingParams(n=2, max_tokens=20, seed=seed, stop=["q"]), RequestOutputKind.FINAL_ONLY)
     (output,) = rig.run()["r"]
     first, second = output.outputs
     assert (first.finish_reason, first.stop_reason) == ("stop", "q")
@@ -113,7 +113,7 @@ def test_without_logprobs_there_are_none() -> None:
 
 def test_prompt_logprobs_are_collected_over_chunks_and_come_once_in_deltas() -> None:
     rig = Rig()
-    rig.add("r", "abc", SamplingParams(max_tokens=3, prompt_logprobs=0), OutputKind.DELTA)
+    rig.add("r", "abc", SamplingParams(max_tokens=3, prompt_logprobs=0), RequestOutputKind.DELTA)
 
     def entry(letter: str) -> TokenLogprobs:
         return TokenLogprobs(ord(letter), -1.0, 1, [], [])
@@ -128,7 +128,7 @@ def test_prompt_logprobs_are_collected_over_chunks_and_come_once_in_deltas() -> 
 
 def test_abort_hands_over_held_back_text_and_ends_once() -> None:
     rig = Rig()
-    rig.add("r", "p", SamplingParams(max_tokens=9, stop=["xyz"]), OutputKind.DELTA)
+    rig.add("r", "p", SamplingParams(max_tokens=9, stop=["xyz"]), RequestOutputKind.DELTA)
     rig.outputs.process(message(TokenOutput("r", 0, ids("axy"))), 1.0)
     (output,) = rig.outputs.abort(["r", "unknown"], 2.0)
     assert (output.outputs[0].text, output.outputs[0].finish_reason, output.finished) == ("xy", "abort", True)
@@ -161,3 +161,12 @@ def test_deltas_can_be_joined() -> None:
     )
     assert [(choice.text, choice.token_ids) for choice in first.outputs] == [("ab", [1, 2]), ("c", [3])]
     assert first.outputs[0].finish_reason == "stop"
+
+
+def test_without_detokenize_there_are_tokens_and_no_text() -> None:
+    for kind in RequestOutputKind:
+        _, deliveries = scripted("some text", SamplingParams(max_tokens=6, detokenize=False), kind)
+        assert all(choice.text == "" for delivery in deliveries for choice in delivery.outputs)
+        assert deliveries[-1].outputs[0].finish_reason == "length"
+        if kind is not RequestOutputKind.DELTA:
+            assert len(deliveries[-1].outputs[0].token_ids) == 6

@@ -9,9 +9,10 @@ from tests.fakes import fake_text
 from tests.unit.engine.rig import Rig
 
 from octavo.engine.frontend.ledger import ShedReason
-from octavo.engine.frontend.outputs import OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import RequestOutput
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import SamplingParams
+from octavo.request import RequestOptions
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sequence import FinishReason
 
 
@@ -23,8 +24,8 @@ def timed_rig(**scheduler: Any) -> Rig:
 
 
 def add(rig: Rig, request_id: str, sampling: SamplingParams, **options: Any) -> None:
-    prepared = rig.input.prepare("prompt", sampling, request_id, arrival_s=rig.now_s, **options)
-    rig.outputs.add(prepared.request, prepared.prompt, OutputKind.CUMULATIVE)
+    prepared = rig.input.prepare("prompt", sampling, request_id, RequestOptions(**options), arrival_s=rig.now_s)
+    rig.outputs.add(prepared.request, prepared.prompt, RequestOutputKind.CUMULATIVE)
     rig.core.add_request(prepared.request)
 
 

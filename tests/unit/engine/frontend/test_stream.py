@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from octavo.engine.frontend.outputs import CompletionOutput, OutputKind, RequestOutput
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.frontend.stream import RequestStream
 from octavo.errors import EngineDeadError, RequestFailedError
+from octavo.sampling_params import RequestOutputKind
 
 
 def output(text: str, finished: bool = False, error: str | None = None) -> RequestOutput:
@@ -17,7 +18,7 @@ def output(text: str, finished: bool = False, error: str | None = None) -> Reque
 
 
 class Owner:
-    def __init__(self, kind: OutputKind = OutputKind.DELTA) -> None:
+    def __init__(self, kind: RequestOutputKind = RequestOutputKind.DELTA) -> None:
         self.aborted: list[str] = []
         self.stream = RequestStream("r", kind, self.aborted.append)
 
@@ -38,8 +39,8 @@ def test_a_waiting_consumer_gets_every_delivery() -> None:
     asyncio.run(test())
 
 
-@pytest.mark.parametrize(("kind", "texts"), [(OutputKind.DELTA, ["abc"]), (OutputKind.CUMULATIVE, ["c"])])
-def test_a_slow_consumer_gets_one_delivery(kind: OutputKind, texts: list[str]) -> None:
+@pytest.mark.parametrize(("kind", "texts"), [(RequestOutputKind.DELTA, ["abc"]), (RequestOutputKind.CUMULATIVE, ["c"])])
+def test_a_slow_consumer_gets_one_delivery(kind: RequestOutputKind, texts: list[str]) -> None:
     async def test() -> None:
         owner = Owner(kind)
         for text in "abc":

@@ -23,8 +23,9 @@ from octavo.engine.tuning.auto_tune import (
     Settings,
 )
 from octavo.engine.tuning.observe import INTERVAL_S
-from octavo.engine.tuning.pace import Weights, Work
+from octavo.engine.tuning.pace import Work
 from octavo.sampling_params import SamplingParams
+from octavo.scheduler.step_time import StepCosts, StepShape
 
 CONFIGURED = Settings(
     max_num_seqs=16,
@@ -46,7 +47,7 @@ STEADY: dict[str, Any] = {
     "recomputes_per_step": 0.0,
     "median_step_s": 0.02,
     "slow_step_s": 0.05,
-    "weights": Weights(1e-3, 1e-3, 0.0),
+    "costs": StepCosts(0.0, 1e-3, 1e-3, 0.0),
 }
 CROWDED = {"num_running": 16, "num_waiting": 9, "kv_cache_usage": 0.4}
 HELD_BACK = {"num_running": 8, "num_waiting": 9, "kv_cache_usage": 0.7}
@@ -65,7 +66,7 @@ class Played:
         """`count` equal observations of steps as fast as `speed` says; returns the changes they led to."""
         made = []
         for _ in range(count):
-            done = Work(num_decodes=1000, seconds=1.0 / speed)
+            done = Work(StepShape(0, 1000, 0.0), seconds=1.0 / speed)
             decision = self.tuner.observe(Observation(**{**STEADY, **seen}, done=done), self.now)
             if decision is not None:
                 assert decision.reason

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from tests.configs import resolved_config
 
 from octavo.config.engine import EngineConfig
 from octavo.engine.wire import frames
@@ -89,13 +90,13 @@ def test_undecodable_messages_from_the_core_are_skipped() -> None:
         core = CoreChannel(parent.core_end)
         try:
             core._socket.send(b"\0\0\0\4junk")
-            core.send(CoreReady(EngineConfig(), b"v", ["line"]))
+            core.send(CoreReady(resolved_config(), b"v", ["line"], ()))
             return await asyncio.wait_for(parent.receive(), 5.0)
         finally:
             core.close()
             parent.close()
 
-    assert asyncio.run(test()) == CoreReady(EngineConfig(), b"v", ["line"])
+    assert asyncio.run(test()) == CoreReady(resolved_config(), b"v", ["line"], ())
 
 
 def test_messages_are_delivered_from_the_event_loop_and_what_the_taker_raises_ends_it() -> None:
@@ -178,7 +179,8 @@ def test_messages_are_cut_out_wherever_the_reads_end_and_garbage_between_them_is
 ) -> None:
     stream = b"\0\0\0\4\xa3abc" + b"\0\0\0\0" + b"\0\0\0\3\xa2de"
     for size in range(1, len(stream) + 1):
-        reader, messages = FrameReader(pair[1], msgspec.msgpack.Decoder(str)), []
+        reader = FrameReader(pair[1], msgspec.msgpack.Decoder(str))
+        messages: list[str] = []
         for start in range(0, len(stream), size):
             pair[0].send(stream[start : start + size])
             messages += reader.read() or ()

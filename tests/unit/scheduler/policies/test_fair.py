@@ -18,22 +18,22 @@ def counters(weights: dict[str, float] | None = None, **served: int) -> TenantCo
 
 def test_an_output_token_costs_two_divided_by_the_weight() -> None:
     lanes = counters({"a": 4.0}, a=10, b=10)
-    assert (lanes.rank("a"), lanes.rank("b")) == (5.0, 20.0)
+    assert (lanes.key("a"), lanes.key("b")) == (5.0, 20.0)
 
 
 def test_a_newcomer_starts_at_the_active_minimum_and_keeps_its_debts() -> None:
     lanes = counters(a=10, b=30)
     lanes.opens("new", ["a", "b"])
-    assert lanes.rank("new") == 20.0, "it is owed nothing for the time before it came"
+    assert lanes.key("new") == 20.0, "it is owed nothing for the time before it came"
     lanes.opens("b", ["a"])
-    assert lanes.rank("b") == 60.0, "who was given more than the others before it left is not forgiven"
+    assert lanes.key("b") == 60.0, "who was given more than the others before it left is not forgiven"
 
 
 def test_the_first_to_wait_again_starts_where_the_last_one_left() -> None:
     lanes = counters(a=10)
     lanes.closes("a")
     lanes.opens("new", [])
-    assert lanes.rank("new") == 20.0
+    assert lanes.key("new") == 20.0
 
 
 def test_a_prompt_is_charged_once_and_its_cached_part_never() -> None:
@@ -47,10 +47,10 @@ def test_a_prompt_is_charged_once_and_its_cached_part_never() -> None:
     lanes.admitted(sequence, 2.0)
     sequence.num_computed = 70
     lanes.served(sequence, 0)
-    assert lanes.rank("a") == 30.0
+    assert lanes.key("a") == 30.0
     sequence.num_computed = 100
     lanes.served(sequence, 1)
-    assert lanes.rank("a") == 62.0
+    assert lanes.key("a") == 62.0
 
 
 def test_admitted_prompts_count_as_given_when_the_next_one_is_admitted() -> None:

@@ -10,7 +10,7 @@ from octavo.scheduler.policies.fcfs import FirstComeFirstServed
 
 def test_the_earlier_arrival_ranks_first() -> None:
     order = Order(FirstComeFirstServed(), 60.0)
-    assert order.rank(make_sequence(9, [1], arrival_s=1.0), 2.0) < order.rank(make_sequence(2, [1], arrival_s=1.5), 2.0)
+    assert order.key(make_sequence(9, [1], arrival_s=1.0), 2.0) < order.key(make_sequence(2, [1], arrival_s=1.5), 2.0)
 
 
 def test_the_latest_arrival_gives_way_and_of_equal_ones_the_youngest() -> None:

@@ -21,9 +21,7 @@ MAX_PROMPT, MAX_OUTPUT = 200, 40
 
 def sequences(draws: list[tuple[float, int, int, int, str]]) -> list[Sequence]:
     return [
-        make_sequence(
-            seq_id, [seq_id] * prompt, output, arrival_s=at, priority=priority, tenant=tenant, stop_token_ids=frozenset()
-        )
+        make_sequence(seq_id, [seq_id] * prompt, output, arrival_s=at, priority=priority, tenant=tenant, stop_token_ids=[])
         for seq_id, (at, prompt, output, priority, tenant) in enumerate(draws)
     ]
 
@@ -85,16 +83,17 @@ def test_nobody_is_overtaken_once_overdue_and_everybody_is_served_within_the_bou
     """The bound: max_wait, then at most what those that ran and those that came before it need alone, a token per step."""
     engine = VirtualEngine(policy, **machine)
     max_wait, bounds = engine.config.max_wait, dict[int, int]()
-    engine._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+    engine._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
     while engine._pending or engine.scheduler.has_work():
-        overdue = [s for s in engine.waiting.values() if s.arrival_s <= engine.now - max_wait]
+        overdue = [s for s in engine.waiting.values() if s.request.arrival_s <= engine.now - max_wait]
         running = engine.scheduler.num_running
         live = [served.sequence for served in engine.served.values() if served.sequence.finish_reason is None]
         for sequence in overdue:
             # Whoever runs, or was there before it; those that arrived later can be among them only if they run by now.
-            before = [s for s in live if s is not sequence and (s.arrival_s <= sequence.arrival_s or s.num_computed > 0)]
+            arrival_s = sequence.request.arrival_s
+            before = [s for s in live if s is not sequence and (s.request.arrival_s <= arrival_s or s.num_computed > 0)]
             bounds.setdefault(
-                sequence.seq_id, len(engine.plans) + sum(s.num_prompt + 2 * s.max_tokens for s in before) + running
+                sequence.seq_id, len(engine.plans) + sum(s.num_prompt + 2 * s.request.max_tokens for s in before) + running
             )
         plan = engine.step()
         if plan is None:
@@ -103,11 +102,11 @@ def test_nobody_is_overtaken_once_overdue_and_everybody_is_served_within_the_bou
         news = [share.seq_id for share in plan.sequences if share.new is not None]
         for sequence in overdue:
             if engine.served[sequence.seq_id].started_s is None:
-                later = [i for i in news if engine.served[i].sequence.arrival_s > sequence.arrival_s]
+                later = [i for i in news if engine.served[i].sequence.request.arrival_s > sequence.request.arrival_s]
                 assert not later, f"{later} overtook {sequence.seq_id}, which was overdue"
                 assert len(engine.plans) <= bounds[sequence.seq_id], f"{sequence.seq_id} waits beyond its bound"
     for served in engine.served.values():
-        assert len(served.tokens_s) == served.sequence.max_tokens
+        assert len(served.tokens_s) == served.sequence.request.max_tokens
 
 
 @settings(max_examples=60, deadline=None)
@@ -127,10 +126,10 @@ def test_no_tenant_is_passed_by_once_it_is_overdue(machine: dict[str, Any], arri
     """Weights of a million to 1 would let one wait for ever; from max_wait after its last admission on, it goes first."""
     engine = VirtualEngine("fair", weights={"a": 1000.0, "b": 0.001}, **machine)
     admitted_s = dict.fromkeys(TENANTS, 0.0)
-    engine._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+    engine._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
     while engine._pending or engine.scheduler.has_work():
         now = engine.now
-        heads = {sequence.tenant: sequence.arrival_s for sequence in reversed(engine.waiting.values())}
+        heads = {sequence.request.tenant: sequence.request.arrival_s for sequence in reversed(engine.waiting.values())}
         latest = now - engine.config.max_wait
         overdue = {tenant for tenant, at in heads.items() if max(at, admitted_s[tenant]) <= latest}
         started = {seq_id for seq_id, served in engine.served.items() if served.started_s is not None}
@@ -139,7 +138,8 @@ def test_no_tenant_is_passed_by_once_it_is_overdue(machine: dict[str, Any], arri
             continue
         check_budgets(engine, plan)
         # A preempted sequence that goes on keeps its place: it passes nobody, and for its tenant it is an admission.
-        admitted = {i: engine.served[i].sequence.tenant for i in (s.seq_id for s in plan.sequences if s.new is not None)}
+        ids = [share.seq_id for share in plan.sequences if share.new is not None]
+        admitted = {seq_id: engine.served[seq_id].sequence.request.tenant for seq_id in ids}
         news = {tenant for seq_id, tenant in admitted.items() if seq_id not in started}
         left = overdue - set(admitted.values())
         assert not left or news <= overdue, f"{news - overdue} overtook {left}, who are overdue"
@@ -150,7 +150,7 @@ def test_no_tenant_is_passed_by_once_it_is_overdue(machine: dict[str, Any], arri
 @given(st.integers(1, 6), st.sampled_from([64, 256]), ARRIVALS)
 def test_sjf_never_admits_while_a_smaller_estimate_waits(max_num_seqs: int, tokens: int, arrivals: list[Sequence]) -> None:
     engine = VirtualEngine("sjf", max_num_seqs=max_num_seqs, max_num_batched_tokens=tokens, max_wait=1e4)
-    engine._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+    engine._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
     while engine._pending or engine.scheduler.has_work():
         before = {seq_id: sequence.expected_s for seq_id, sequence in engine.waiting.items()}
         plan = engine.step()
@@ -168,13 +168,13 @@ def test_priority_runs_no_larger_number_while_a_smaller_one_waits(
 ) -> None:
     """Nobody who waits outranks anybody who runs, once the step had the tokens to let it in."""
     engine = VirtualEngine("priority", max_num_seqs=max_num_seqs, num_blocks=num_blocks, max_wait=1e4)
-    engine._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+    engine._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
     while engine._pending or engine.scheduler.has_work():
         plan = engine.step()
         if plan is None or plan.num_tokens == engine.config.max_num_batched_tokens:
             continue
-        news = [engine.served[share.seq_id].sequence.priority for share in plan.sequences if share.new is not None]
-        left = [sequence.priority for sequence in engine.waiting.values()]
+        news = [engine.served[share.seq_id].sequence.request.priority for share in plan.sequences if share.new is not None]
+        left = [sequence.request.priority for sequence in engine.waiting.values()]
         assert not news or not left or max(news) <= min(left)
 
 
@@ -200,12 +200,12 @@ def test_fair_keeps_backlogged_tenants_within_the_published_bound(
     # The tokens that all running sequences together can have: what the pool holds, or what so many can bring.
     most_running = min(num_blocks * BLOCK_SIZE, max_num_seqs * (MAX_PROMPT + MAX_OUTPUT))
     bound = 2 * max(PROMPT_WEIGHT * MAX_PROMPT, OUTPUT_WEIGHT * most_running) / min(weights.values())
-    service: Counter[str] = Counter()
+    service = dict.fromkeys(TENANTS, 0.0)
     computed: Counter[int] = Counter()
     lowest: dict[tuple[str, str], float] = {}
-    engine._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+    engine._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
     while engine._pending or engine.scheduler.has_work():
-        backlog = Counter(sequence.tenant for sequence in engine.waiting.values())
+        backlog = Counter(sequence.request.tenant for sequence in engine.waiting.values())
         for one in TENANTS:
             for two in TENANTS:
                 difference = service[one] / weights[one] - service[two] / weights[two]
@@ -217,25 +217,25 @@ def test_fair_keeps_backlogged_tenants_within_the_published_bound(
         _step_and_count(engine, service, computed)
 
 
-def _step_and_count(engine: VirtualEngine, service: Counter[str], computed: Counter[int]) -> None:
+def _step_and_count(engine: VirtualEngine, service: dict[str, float], computed: Counter[int]) -> None:
     """One step. Service is what was computed for the first time: prompt tokens, and tokens generated."""
     before = {seq_id: len(served.tokens_s) for seq_id, served in engine.served.items()}
     plan = engine.step()
     for share in plan.sequences if plan is not None else ():
         sequence = engine.served[share.seq_id].sequence
         last = min(share.num_computed + share.num_new, sequence.num_prompt)
-        service[sequence.tenant] += PROMPT_WEIGHT * max(0, last - computed[share.seq_id])
+        service[sequence.request.tenant] += PROMPT_WEIGHT * max(0, last - computed[share.seq_id])
         computed[share.seq_id] = max(computed[share.seq_id], last)
         grown = len(engine.served[share.seq_id].tokens_s) - before.get(share.seq_id, 0)
-        service[sequence.tenant] += OUTPUT_WEIGHT * grown
+        service[sequence.request.tenant] += OUTPUT_WEIGHT * grown
 
 
 @pytest.mark.parametrize("target_itl", [30.0, 45.0])
 def test_a_long_prompt_among_streams_does_not_stop_them(target_itl: float) -> None:
     """6,000 tokens arrive among 16 decoding streams: their p99 gap stays within 3 times the median, and is the target's."""
     engine = VirtualEngine("fcfs", max_num_seqs=32, max_num_batched_tokens=2048, target_itl=target_itl, num_blocks=2048)
-    streams = [make_sequence(i, [i] * 40, 900, stop_token_ids=frozenset(), arrival_s=0.0) for i in range(16)]
-    long = make_sequence(99, [99] * 6000, 20, stop_token_ids=frozenset(), arrival_s=2.0)
+    streams = [make_sequence(i, [i] * 40, 900, stop_token_ids=[], arrival_s=0.0) for i in range(16)]
+    long = make_sequence(99, [99] * 6000, 20, stop_token_ids=[], arrival_s=2.0)
     engine.run([*streams, long])
     gaps = sorted(
         later - earlier
@@ -252,7 +252,7 @@ def test_a_long_prompt_among_streams_does_not_stop_them(target_itl: float) -> No
 
 def test_without_a_target_the_chunk_size_rules_and_streams_stall_longer() -> None:
     engine = VirtualEngine("fcfs", max_num_seqs=32, max_num_batched_tokens=2048, chunked_prefill_size=1024, num_blocks=2048)
-    stream = make_sequence(1, [1] * 40, 300, stop_token_ids=frozenset(), arrival_s=0.0)
-    engine.run([stream, make_sequence(99, [99] * 6000, 20, stop_token_ids=frozenset(), arrival_s=1.0)])
+    stream = make_sequence(1, [1] * 40, 300, stop_token_ids=[], arrival_s=0.0)
+    engine.run([stream, make_sequence(99, [99] * 6000, 20, stop_token_ids=[], arrival_s=1.0)])
     tokens_s = engine.served[1].tokens_s
     assert max(b - a for a, b in zip(tokens_s, tokens_s[1:], strict=False)) > 0.4

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 from tests.unit.scheduler.test_scheduler import endless
 
-from octavo.scheduler.policies.registry import make_policy, policy_reads_priority
+from octavo.config.scheduler import PRIORITY_POLICIES
+from octavo.scheduler.policies.registry import POLICIES, make_policy
 from octavo.sequence import SequenceState
 
 
@@ -51,8 +52,10 @@ def test_equal_priorities_never_preempt_each_other() -> None:
     rig = Rig(max_num_seqs=1, policy=make_policy("priority"))
     rig.add(endless(1, 5), endless(2, 5))
     rig.finish()
-    assert rig.scheduler.stats().num_preemptions == 0
+    assert rig.scheduler.num_preemptions == 0
 
 
 def test_only_this_policy_reads_priorities() -> None:
-    assert [name for name in ("fcfs", "sjf", "priority", "fair") if policy_reads_priority(name)] == ["priority"]
+    low, high = endless(1, 5), endless(2, 5, priority=-1)
+    policies = {name: make_policy(name) for name in POLICIES.names}
+    assert {name for name, policy in policies.items() if policy.key(low) != policy.key(high)} == PRIORITY_POLICIES

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
 from tests.unit.scheduler.test_scheduler import endless
 
@@ -10,7 +12,7 @@ from octavo.scheduler.order import Order
 from octavo.scheduler.policies.registry import make_policy
 
 
-def sjf_rig(**options: int) -> Rig:
+def sjf_rig(**options: Any) -> Rig:
     estimator = Estimator()
     return Rig(num_blocks=256, policy=make_policy("sjf", estimator), estimator=estimator, **options)
 
@@ -47,7 +49,7 @@ def test_what_is_in_the_prefix_cache_makes_a_job_short() -> None:
     rig = sjf_rig(max_num_seqs=1)
     rig.add(endless(9, 400, max_tokens=1))
     rig.finish()
-    rig.add(endless(1, 100, max_tokens=4), make_sequence(2, [9000 + i for i in range(400)], 4, stop_token_ids=frozenset()))
+    rig.add(endless(1, 100, max_tokens=4), make_sequence(2, [9000 + i for i in range(400)], 4, stop_token_ids=[]))
     assert first_seen(rig) == [2, 1]
 
 

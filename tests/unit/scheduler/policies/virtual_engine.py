@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.kvcache.manager import KVCacheManager
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.policies.registry import make_policy
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.step_time import StepShape
 from octavo.sequence import Sequence
-from octavo.step import SampledToken, StepPlan, StepResult
+from octavo.step import SampledTokens, StepPlan, StepResult
 
 BASE_S, PREFILL_S, DECODE_S, ATTENDED_S = 0.005, 0.0005, 0.001, 2e-8
 BLOCK_SIZE = 16
@@ -48,7 +48,7 @@ class VirtualEngine:
         }
         values.update(scheduler)
         values["max_model_len"] = min(values["max_model_len"], num_blocks * BLOCK_SIZE)
-        self.config = SchedulerConfig(scheduler_policy=policy, **values)
+        self.config = ResolvedSchedulerConfig(scheduler_policy=policy, **values)
         estimator = Estimator()
         manager = KVCacheManager(num_blocks, BLOCK_SIZE, enable_prefix_caching=False)
         self.scheduler = Scheduler(self.config, manager, make_policy(policy, estimator, weights), estimator)
@@ -61,24 +61,24 @@ class VirtualEngine:
 
     def run(self, arrivals: Iterable[Sequence]) -> None:
         """All of them, to the end."""
-        self._pending = sorted(arrivals, key=lambda sequence: sequence.arrival_s, reverse=True)
+        self._pending = sorted(arrivals, key=lambda sequence: sequence.request.arrival_s, reverse=True)
         while self._pending or self.scheduler.has_work():
             self.step()
 
     def step(self) -> StepPlan | None:
-        while self._pending and self._pending[-1].arrival_s <= self.now:
+        while self._pending and self._pending[-1].request.arrival_s <= self.now:
             self.add(self._pending.pop())
         plan = self.scheduler.schedule(self.now)
         if plan is None:
             if self._pending:
-                self.now = self._pending[-1].arrival_s
+                self.now = self._pending[-1].request.arrival_s
             return None
         self.plans.append(plan)
         for share in plan.sequences:
             if self.waiting.pop(share.seq_id, None) is not None:
                 self.served[share.seq_id].started_s = self.now
         self.now += step_seconds(plan)
-        sampled = [SampledToken(share.seq_id, 7) for share in plan.sequences if share.needs_sample]
+        sampled = [SampledTokens(share.seq_id, [7]) for share in plan.sequences if share.needs_sample]
         for update in self.scheduler.settle(plan, StepResult(plan.step_id, sampled), self.now):
             if update.new_token_ids:
                 self.served[update.seq_id].tokens_s.append(self.now)

@@ -1,0 +1,152 @@
+"""Generation: the prompts of one request running in the engine, as one stream of deltas or one whole result for each."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from octavo.engine.frontend.outputs import RequestOutput
+from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
+from octavo.request import RequestOptions
+from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.server.service.engine_face import Engine
+from octavo.server.service.usage import Usage
+
+QUEUE_SIZE = 64
+"""Outputs of a several-prompt request waiting for the writer; beyond it the engine's own queue holds (and merges) them."""
+
+RETRY_S = 0.5
+"""After which a later prompt of a request under way that found the queue full tries again."""
+
+
+@dataclass(slots=True)
+class EncodedPrompt:
+    """One prompt. text is as the client sent it, or None when it sent token ids or messages."""
+
+    text: str | None
+    token_ids: list[int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Generation:
+    """What the handlers hand to the engine, and what it costs.
+
+    counts_completion  False for an echo of the prompt alone, where the engine's one token is not part of the answer
+    """
+
+    request_id: str
+    prompts: list[EncodedPrompt]
+    params: SamplingParams
+    options: RequestOptions
+    counts_completion: bool = True
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def n(self) -> int:
+        return self.params.n
+
+    async def run(
+        self, engine: Engine, output_kind: RequestOutputKind = RequestOutputKind.DELTA
+    ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+        """Yield (prompt index, output) as they come and count them into usage. Closing it aborts what still runs.
+
+        Raises: EngineDeadError when the engine itself aborted a request (shutdown), RequestFailedError when it failed there.
+        """
+        self.usage.prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
+        cached = [0] * len(self.prompts)
+        start_s = time.monotonic()
+        if len(self.prompts) == 1:  # no tasks, no layer more than it takes: this runs for every token
+            async with aclosing(self._start(engine, 0, output_kind, start_s)) as stream:
+                async for output in stream:
+                    self._count(output, 0, cached)
+                    yield 0, output
+            return
+        starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
+        # As many as fill a step: whoever comes meanwhile is next, and does not wait for all prompts of this request.
+        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // self.n)
+        async with aclosing(_merged(starts, at_once)) as outputs:
+            async for index, output in outputs:
+                self._count(output, index, cached)
+                yield index, output
+
+    async def collect(self, engine: Engine) -> list[RequestOutput]:
+        """Run to the end: one result per prompt, with all its choices in order."""
+        results: dict[int, RequestOutput] = {}
+        async with aclosing(self.run(engine, RequestOutputKind.FINAL_ONLY)) as outputs:
+            async for index, output in outputs:
+                results[index] = output
+        return [results[index] for index in range(len(self.prompts))]
+
+    def _start(
+        self, engine: Engine, index: int, output_kind: RequestOutputKind, start_s: float
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Begin prompt `index`; what has gone by since start_s is taken off the time that the request has."""
+        request_id = self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{index}"
+        options = self.options
+        if options.timeout_s is not None and index:
+            options = replace(options, timeout_s=max(1e-3, options.timeout_s - (time.monotonic() - start_s)))
+        return engine.generate(self.prompts[index].token_ids, self.params, request_id, options, output_kind=output_kind)
+
+    def _count(self, output: RequestOutput, index: int, cached: list[int]) -> None:
+        """Count a delivery of prompt `index` into usage. Raises what `run` does for one that the engine ended."""
+        self.usage.cached_tokens += output.num_cached_tokens - cached[index]
+        cached[index] = output.num_cached_tokens
+        for choice in output.outputs:
+            if self.counts_completion:
+                self.usage.completion_tokens += len(choice.token_ids)
+            if choice.finish_reason == "abort":
+                raise EngineDeadError("the server stopped this request before it was complete", code="request_aborted")
+            if choice.finish_reason == "error":
+                raise RequestFailedError(output.error or "the engine could not complete this request")
+
+
+def new_request_id(prefix: str) -> str:
+    """A fresh id; the engine's request id is the answer's, too, so a log line and an answer can be matched."""
+    return f"{prefix}-{secrets.token_hex(16)}"
+
+
+async def _merged(
+    starts: Sequence[Callable[[], AsyncGenerator[RequestOutput, None]]], at_once: int
+) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    """The deliveries of all streams in the order they come, at_once of them running. The first error ends them all."""
+    queue: asyncio.Queue[tuple[int, RequestOutput | Exception | None]] = asyncio.Queue(QUEUE_SIZE)
+    places = asyncio.Semaphore(at_once)
+
+    async def pump(index: int) -> None:
+        try:
+            async with places:
+                while True:
+                    try:
+                        async with aclosing(starts[index]()) as stream:
+                            async for output in stream:
+                                await queue.put((index, output))
+                        break
+                    except OverloadedError:
+                        if index < at_once:
+                            raise
+                        await asyncio.sleep(RETRY_S)  # the request is under way; a part of it waits until there is room
+        except Exception as error:
+            await queue.put((index, error))
+        else:
+            await queue.put((index, None))
+
+    tasks = [asyncio.ensure_future(pump(index)) for index in range(len(starts))]
+    try:
+        running = len(tasks)
+        while running:
+            index, item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                running -= 1
+            else:
+                yield index, item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

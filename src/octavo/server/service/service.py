@@ -1,0 +1,144 @@
+"""Service: the served model as every protocol sees it. Text and names go in, checked token ids and parameters come out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
+from octavo.request import DEFAULT_TENANT
+from octavo.sampling_params import SamplingParams
+from octavo.server.service.engine_face import Engine
+from octavo.text.chat_encoding import encode_chat
+from octavo.text.template_process import MAX_PROCESSES
+
+DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""As in vLLM: absent means the model's generation_config.json, and where that is silent, SamplingParams' default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """The engine and the names the API answers with.
+
+    model_names         the names it goes by; the first stands in the `model` field of answers
+    key_names_tenant    whose a request is says its API key, not its `user` field
+    system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
+    """
+
+    engine: Engine
+    model_names: tuple[str, ...]
+    key_names_tenant: bool
+    system_fingerprint: str
+    created: int = field(default_factory=lambda: int(time.time()))
+    _chat_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_PROCESSES, "octavo-chat"))
+
+    @property
+    def model_name(self) -> str:
+        return self.model_names[0]
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the model's embedding: ids below it are valid, also where the tokenizer knows fewer."""
+        return self.engine.model_config.vocab_size
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest prompt plus output in tokens."""
+        return self.engine.max_model_len
+
+    @property
+    def template_knows_developer(self) -> bool:
+        """The chat template tells the role "developer" from "system"."""
+        return any("developer" in source for source in self.engine.tokenizer.spec.chat_templates.values())
+
+    def check_model(self, name: str | None) -> None:
+        """Raise NotFoundError unless name is one of the served model's; None and "" mean it."""
+        if name and name not in self.model_names:
+            raise NotFoundError(
+                f"the model {name[:100]!r} does not exist; this server has {', '.join(map(repr, self.model_names))}",
+                param="model",
+                code="model_not_found",
+            )
+
+    def tenant(self, key_owner: str | None, user: str | None) -> str:
+        """Whose request it is: the owner of its key where there are several keys, else the `user` it names."""
+        if self.key_names_tenant and key_owner is not None:
+            return key_owner
+        return user or DEFAULT_TENANT
+
+    async def encode_text(self, text: str, max_tokens: int, *, add_special_tokens: bool) -> list[int]:
+        """Token ids of a prompt, which may be refused early when there are clearly more than max_tokens.
+
+        In a thread: a long prompt takes a good part of a second, and the streams of others must go on.
+        """
+        tokenizer = self.engine.tokenizer
+
+        def encode() -> list[int]:
+            tokenizer.require_fits(text, max_tokens, "prompt")
+            return tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+        return await asyncio.to_thread(encode)
+
+    async def encode_chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        max_tokens: int,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None,
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        template_kwargs: Mapping[str, Any] | None,
+    ) -> list[int]:
+        """Token ids of a conversation; early refusal as for a text.
+
+        In threads of their own: a slow template waits for its process there, and must not take the threads of other work.
+        """
+        encode = partial(
+            encode_chat,
+            self.engine.tokenizer,
+            self.engine.chat_template,
+            messages,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            template_kwargs=template_kwargs,
+            max_tokens=max_tokens,
+        )
+        return await asyncio.get_running_loop().run_in_executor(self._chat_threads, encode)
+
+    def check_ids(self, ids: list[Any], param: str) -> list[int]:
+        """ids unless one is no token id of the vocabulary: InvalidRequestError."""
+        if any(type(token_id) is float for token_id in ids):  # 5.0 is the whole number 5
+            ids = [int(i) if isinstance(i, float) and i.is_integer() else i for i in ids]
+        if ids and {type(token_id) for token_id in ids} != {int}:
+            raise InvalidRequestError(f"{param} mixes token ids with other values", param=param, code="invalid_type")
+        if ids and not (min(ids) >= 0 and max(ids) < self.vocab_size):
+            wrong = next(token_id for token_id in ids if not 0 <= token_id < self.vocab_size)
+            shown = str(wrong) if abs(wrong) < 2**63 else "of more than 64 bits"
+            raise InvalidRequestError(
+                f"{param} holds the token id {shown}; the model has ids 0 to {self.vocab_size - 1}",
+                param=param,
+                code="token_out_of_range",
+            )
+        return ids
+
+    def require_room(self, num_prompt_tokens: int, param: str) -> None:
+        """Raise ContextLengthError unless the context has room for the prompt and one token more."""
+        if num_prompt_tokens >= self.max_model_len:
+            raise ContextLengthError.of(f"{param} has {num_prompt_tokens} tokens", self.max_model_len, param)
+
+    def sampling_params(self, values: Mapping[str, Any]) -> SamplingParams:
+        """Checked parameters from those fields of SamplingParams that a request gives; the model's own defaults fill the rest.
+
+        Raises InvalidRequestError naming the field.
+        """
+        defaults = self.engine.generation_defaults
+        model = {name: defaults[name] for name in DEFAULTED_FIELDS if defaults.get(name) is not None}
+        params = SamplingParams(**{**model, **values})
+        params.validate(self.vocab_size)
+        return params
