@@ -1,5 +1,7 @@
 # make serve   install octavo into .venv and serve the embedded model
 # make test    install with development tools and run every test
+# make fuzz    load thousands of damaged model files (about 5 minutes; a slice of it is part of make test)
+# make test-clients   install clients of other makers (400 MB) and run the tests that ask through them
 # make lint    ruff, mypy, house checks
 # make bench   the figures of docs/performance.md
 # make oracle  rebuild the golden files with torch and transformers (slow, large download)
@@ -13,7 +15,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=
 
-.PHONY: serve chat test lint bench oracle clean
+.PHONY: serve chat test test-clients fuzz lint bench oracle clean
 
 serve: $(STAMPS)/install
 	@$(BIN)/octavo serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -24,10 +26,16 @@ chat: $(STAMPS)/install
 test: $(STAMPS)/dev
 	$(BIN)/python -m pytest $(ARGS)
 
+test-clients: $(STAMPS)/clients
+	OCTAVO_TEST_CLIENTS=$(STAMPS)/node $(BIN)/python -m pytest -rs -W default tests/clients $(ARGS)
+
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/house
+
+fuzz: $(STAMPS)/dev
+	$(BIN)/python tests/fuzz/files.py $(ARGS)
 
 bench: $(STAMPS)/dev
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -62,4 +70,9 @@ $(STAMPS)/install: $(STAMPS)/venv pyproject.toml $(NATIVE)
 
 $(STAMPS)/dev: $(STAMPS)/install
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[dev]"
+	@touch $@
+
+$(STAMPS)/clients: $(STAMPS)/dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[dev,clients]"
+	@if command -v npm >/dev/null; then npm install --silent --prefix $(STAMPS)/node openai; fi
 	@touch $@

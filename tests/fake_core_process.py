@@ -1,4 +1,4 @@
-"""A core process around the fake worker, for tests of supervision: its prompts can make it slow, hang or die."""
+"""A core process around the fake worker, for tests of supervision: its prompts can make it slow or busy, hang or die."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from octavo.engine.core.build import BuiltCore
 from octavo.step import StepPlan
 
 SLOW_STEP_S = 0.02
+BUSY_STEP_S = 5.0
 
 
 def make_core(config: EngineConfig) -> BuiltCore:
@@ -28,6 +29,10 @@ def make_core(config: EngineConfig) -> BuiltCore:
                 time.sleep(SLOW_STEP_S)
             elif prompt.startswith("hang"):
                 time.sleep(600)
+            elif prompt.startswith("busy") and len(token_ids) == new.num_prompt + 1:
+                end_s = time.monotonic() + BUSY_STEP_S
+                while time.monotonic() < end_s:
+                    pass  # computes
             elif prompt.startswith("die") and len(token_ids) > new.num_prompt:
                 os._exit(3)
 

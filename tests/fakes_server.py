@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -61,6 +61,7 @@ class FakeEngine:
     """Answers every prompt with ANSWER, a token per delivery.
 
     release        deliveries after the first wait for it; set by default
+    on_request     called for each request when it arrives
     fail_first     raised before the first delivery; fail_after_tokens: RuntimeError once that many tokens were delivered
     running        ids of requests whose iterator is open; aborted: those closed before they finished
     requests       (prompt, sampling params, priority, cache salt) of every request, in order; tenants, timeouts_s beside it
@@ -92,6 +93,7 @@ class FakeEngine:
         self.release.set()
         self.answer = ANSWER
         self.fail_first: OctavoError | None = None
+        self.on_request: Callable[[], None] = lambda: None
         self.fail_after_tokens: int | None = None
         self.finish_with: str | None = None
         self.is_dead = False
@@ -115,6 +117,7 @@ class FakeEngine:
         self.requests.append((prompt, sampling_params, options.priority, options.cache_salt))
         self.tenants.append(options.tenant)
         self.timeouts_s.append(options.timeout_s)
+        self.on_request()
         if self.fail_first is not None:
             raise self.fail_first
         policy = self.resolved_config.scheduler.scheduler_policy

@@ -71,7 +71,7 @@ class LossyWriter(io.RawIOBase):
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._send = _sender(descriptor)
+        self._send, self._release = _sender(descriptor)
         self._kept = bytearray()
         self._num_lost = 0
         self._lock = threading.RLock()
@@ -84,6 +84,12 @@ class LossyWriter(io.RawIOBase):
 
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
+
+    def close(self) -> None:
+        """The descriptor itself stays open."""
+        if not self.closed:
+            self._release()
+        super().close()
 
     def write(self, data: bytes | bytearray | memoryview) -> int:  # type: ignore[override]
         """Always takes all of data; neither a reader that has gone nor a full disk is an error."""
@@ -110,8 +116,8 @@ class LossyWriter(io.RawIOBase):
             self._kept.clear()
 
 
-def _sender(descriptor: int) -> Callable[[bytes], int]:
-    """A function that writes what goes at once and returns how much that was, or raises BlockingIOError.
+def _sender(descriptor: int) -> tuple[Callable[[bytes], int], Callable[[], None]]:
+    """A function that writes what goes at once and returns how much that was, or raises BlockingIOError; and one to end it.
 
     The descriptor itself must not become non-blocking: others who have inherited it would be surprised.
     """
@@ -119,12 +125,12 @@ def _sender(descriptor: int) -> Callable[[bytes], int]:
     if stat.S_ISSOCK(mode):
         # Under systemd the log is a socket to the journal.
         sock = socket.socket(fileno=os.dup(descriptor))
-        return lambda data: sock.send(data, socket.MSG_DONTWAIT)
+        return lambda data: sock.send(data, socket.MSG_DONTWAIT), sock.close
     if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         # Opened once more it is non-blocking for us alone. Not for files: there the position in it is shared.
         with suppress(OSError):
             own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
-            return lambda data: os.write(own, data)
+            return lambda data: os.write(own, data), lambda: os.close(own)
     poller = select.poll()
     poller.register(descriptor, select.POLLOUT)
 
@@ -133,7 +139,7 @@ def _sender(descriptor: int) -> Callable[[bytes], int]:
             raise BlockingIOError
         return os.write(descriptor, data[: select.PIPE_BUF])  # a pipe that is ready takes at least this much
 
-    return write_if_ready
+    return write_if_ready, lambda: None
 
 
 def _escaped(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -86,11 +86,11 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(config: ServerConfig, scheduler_policy: str = "fcfs") -> Iterator[LiveServer]:
+def live_server(config: ServerConfig, scheduler_policy: str = "fcfs", model_name: str = MODEL) -> Iterator[LiveServer]:
     engine = FakeEngine()
     scheduler = replace(engine.resolved_config.scheduler, scheduler_policy=scheduler_policy)
     engine.resolved_config = replace(engine.resolved_config, scheduler=scheduler)
-    server = LiveServer(engine, create_app(engine, config, model_name=MODEL))
+    server = LiveServer(engine, create_app(engine, config, model_name=model_name))
     server.start()
     try:
         yield server

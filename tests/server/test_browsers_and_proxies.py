@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from openapi_spec_validator import validate
 from tests.server.conftest import MODEL, live_server
 
 from octavo.config.server import ServerConfig, words_of
@@ -93,3 +94,13 @@ def test_a_proxy_may_strip_the_path_in_front_or_not(root_path: str) -> None:
             assert client.get(f"{prefix}/health").status_code == 200
             assert client.post(f"{prefix}/v1/completions", json=ASK).status_code == 200
         assert client.get("/openapi.json").json()["servers"] == [{"url": root_path.rstrip("/")}]
+
+
+@pytest.mark.parametrize("settings", [{}, {"root_path": "/llm"}, {"enable_tokenizer_info_endpoint": True}])
+def test_the_description_of_the_api_is_valid(settings: dict[str, Any]) -> None:
+    with client_of(**settings) as client:
+        description = client.get("/openapi.json").json()
+        validate(description)
+        stream_options = description["paths"]["/v1/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert "include_usage" in str(stream_options["properties"]["stream_options"])
+        assert ("/tokenizer_info" in description["paths"]) == bool(settings.get("enable_tokenizer_info_endpoint"))

@@ -89,3 +89,28 @@ def test_priority_is_honoured_where_the_policy_reads_it() -> None:
     with live_server(ServerConfig(), scheduler_policy="priority") as live:
         assert httpx.post(f"{live.url}/v1/completions", json={"prompt": "x", "priority": 3}).status_code == 200
         assert live.engine.requests[0][2] == 3
+
+
+def test_a_model_may_have_several_names() -> None:
+    with live_server(ServerConfig(), model_name="one, two,three/four") as server, httpx.Client(base_url=server.url) as http:
+        assert [card["id"] for card in http.get("/v1/models").json()["data"]] == ["one", "two", "three/four"]
+        for name in ("one", "two", "three/four"):
+            assert http.get(f"/v1/models/{name}").json()["id"] == name
+            assert http.post("/v1/completions", json={"model": name, "prompt": "x"}).json()["model"] == "one"
+        assert http.post("/v1/completions", json={"model": "one, two,three/four", "prompt": "x"}).status_code == 404
+
+
+def test_load_counts_the_requests_that_are_served(server: LiveServer, http: httpx.Client) -> None:
+    server.call(server.engine.release.clear)
+    assert http.get("/load").json() == {"server_load": 0}
+    with http.stream("POST", "/v1/completions", json={"prompt": "x", "stream": True}):
+        assert httpx.get(f"{server.url}/load").json() == {"server_load": 1}
+        server.call(server.engine.release.set)
+
+
+def test_tokenizer_info_is_there_when_it_was_asked_for(http: httpx.Client) -> None:
+    assert http.get("/tokenizer_info").status_code == 404
+    with live_server(ServerConfig(enable_tokenizer_info_endpoint=True)) as server:
+        info = httpx.get(f"{server.url}/tokenizer_info").json()
+        assert info["eos_token"] == "<|im_end|>" and "message['content']" in info["chat_template"]
+        assert info["added_tokens_decoder"]["258"] == {"content": "<|im_end|>", "special": True}

@@ -28,7 +28,7 @@ EXAMPLES = """
 octavo simulate --calibrate                                 measure this machine with the embedded model
 octavo simulate trace.csv --profile machine.json            would this machine carry that load?
 octavo simulate trace.csv --replicas 8 --routing least-loaded --rate-scale 4
-octavo simulate trace.jsonl --fast --num-requests 1000000   a million requests in about a minute
+octavo simulate trace.jsonl --num-requests 10000            the trace again and again
 """
 
 
@@ -38,11 +38,10 @@ octavo simulate trace.jsonl --fast --num-requests 1000000   a million requests i
     "--num-requests", type=click.IntRange(1, 10**8), metavar="N", help="Send N requests: the trace again and again, or cut."
 )
 @click.option("--max-concurrency", type=click.IntRange(1), metavar="N", help="Most requests under way; others are held back.")
-@click.option("--fast", is_flag=True, help="Counts instead of the real scheduler: fcfs, no prefix cache, 100 times as fast.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--plot", "plot_file", metavar="FILE.png", help="Draw the run to FILE.png (needs matplotlib).")
 def simulate(
-    num_requests: int | None, max_concurrency: int | None, fast: bool, as_json: bool, plot_file: str | None, **values: Any
+    num_requests: int | None, max_concurrency: int | None, as_json: bool, plot_file: str | None, **values: Any
 ) -> None:
     """Run the real scheduler and block pool over TRACE under a virtual clock, and report what clients would see.
 
@@ -55,7 +54,7 @@ def simulate(
         return
     matplotlib = load_matplotlib() if plot_file is not None else None
     profile = open_profile(values)
-    spec = fleet_spec(values, profile, max_concurrency=max_concurrency, fast=fast)
+    spec = fleet_spec(values, profile, max_concurrency=max_concurrency)
     trace = open_trace(values, num_requests)
     if not as_json:
         fleet = f"fleet    {spec.num_replicas} replicas, {spec.routing}\n" if spec.num_replicas > 1 else ""

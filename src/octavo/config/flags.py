@@ -297,7 +297,8 @@ _DOCS_HEAD = """# Configuration
 
 Every setting is a flag and an environment variable; the flag wins. `--max-num-seqs` and `--max_num_seqs` are the same. Switches
 have a `--no-` form; as environment variables they take `1` or `0`. A value out of range ends the command with exit code 2 and
-one line that names the flag, the value and the limits.
+one line that names the flag, the value and the limits. `--config FILE` reads settings from YAML, such as `max-model-len: 2k`;
+flags and environment win over it. What the options of vLLM do here stands in [vllm.md](vllm.md).
 """
 
 

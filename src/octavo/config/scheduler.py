@@ -71,7 +71,9 @@ class SchedulerConfig:
         "Turn step sizes, admission, preemption mode and block size by rule while requests run: throughput while requests wait,"
         " back to what was configured when it is calm. Every change is logged; no byte of an answer changes.",
     )
-    max_num_queued_requests: int = option(2048, "Requests waiting beyond this are refused with 429.", low=1, high=1_000_000)
+    max_num_queued_requests: int = option(
+        2048, "Waiting sequences (n for each prompt) beyond which requests are refused with 429.", low=1, high=1_000_000
+    )
     max_num_queued_tokens: int | None = option(
         None, "Requests are refused with 429 while the waiting ones have more prompt tokens than this.", low=1, high=2**31 - 1
     )

@@ -14,9 +14,12 @@ from octavo.kvcache.report import BLOCK_LETTERS
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import Body, parse_body
+from octavo.server.openai.body import Body, Int64, parse_body
 
-_FIELDS: dict[str, Any] = {name: (hint, None) for name, hint in get_type_hints(Changes).items()}
+# 64 bits are what the wire to the core holds; the core knows the narrower limits.
+_FIELDS: dict[str, Any] = {
+    name: (Int64 | None if hint == int | None else hint, None) for name, hint in get_type_hints(Changes).items()
+}
 ReconfigureBody = create_model(
     "ReconfigureBody",
     __base__=Body,

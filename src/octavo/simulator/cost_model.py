@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -82,25 +81,6 @@ class CostModel:
             + self.decode_seq_s * decode_seqs
             + self.context_token_s * decode_context
         )
-
-    def decode_run(self, decode_seqs: int, decode_context: int) -> tuple[float, float]:
-        """(first, growth): of equal decode steps in a row, the i-th (from 0) takes first + i * growth seconds."""
-        return self.seconds(0, 0, decode_seqs, decode_context), self.context_token_s * decode_seqs
-
-
-def steps_before(span_s: float, first_s: float, growth_s: float) -> int:
-    """How many steps begin within span_s, the i-th taking first + i * growth; at least 1."""
-    if span_s == math.inf:
-        return 2**62
-    if growth_s > 0.0:
-        half = first_s - growth_s / 2
-        steps = int((math.sqrt(half * half + 2 * growth_s * span_s) - half) / growth_s)
-    else:
-        steps = int(span_s / first_s)
-    steps = max(1, steps - 1)
-    while steps * first_s + growth_s * (steps * (steps - 1) / 2) < span_s:
-        steps += 1
-    return steps
 
 
 @dataclass(frozen=True, slots=True)

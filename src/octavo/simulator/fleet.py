@@ -6,11 +6,8 @@ import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from octavo.errors import ConfigError
 from octavo.simulator.cost_model import CostModel
-from octavo.simulator.fast import FastReplica
 from octavo.simulator.recorder import Recorder
 from octavo.simulator.replica import EngineSpec, Replica
 from octavo.simulator.trace import Trace
@@ -20,28 +17,12 @@ _REPORT_EVERY = 256
 """Requests between two calls of on_progress."""
 
 
-class Server(Protocol):
-    """What the driver needs of a replica."""
-
-    clock_s: float
-
-    @property
-    def num_live(self) -> int: ...
-
-    def add(self, request: int, now_s: float) -> None: ...
-
-    def advance(self, until_s: float) -> None: ...
-
-    def tick(self, until_s: float) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSpec:
     """How a trace is run.
 
     routing          round-robin, or least-loaded: fewest requests that have not ended (ties: the first such replica)
     max_concurrency  most requests under way in the whole fleet; others are held back at the sender. None: no bound
-    fast             FastReplica instead of Replica: fcfs only, no prefix cache
     jumps            take runs of equal decode steps at once; results are the same without
     """
 
@@ -49,23 +30,18 @@ class FleetSpec:
     num_replicas: int = 1
     routing: str = "round-robin"
     max_concurrency: int | None = None
-    fast: bool = False
     jumps: bool = True
 
 
 def simulate(trace: Trace, spec: FleetSpec, cost: CostModel, on_progress: Callable[[int], None] | None = None) -> Recorder:
     """Run the trace to its last token. on_progress hears how many requests have been sent.
 
-    A request longer than max_model_len is refused, as a server would. Raises ConfigError when fast cannot model the spec.
+    A request longer than max_model_len is refused, as a server would.
     """
-    if spec.fast and spec.engine.scheduler.scheduler_policy != "fcfs":
-        raise ConfigError(
-            f"--fast models the policy fcfs only, not {spec.engine.scheduler.scheduler_policy}; leave it out", param="fast"
-        )
-    if spec.fast and spec.engine.scheduler.target_itl is not None:
-        raise ConfigError("--fast does not model --target-itl; leave one of them out", param="fast")
     recorder = Recorder(len(trace))
-    servers: list[Server] = [_server(index, trace, spec, cost, recorder) for index in range(spec.num_replicas)]
+    replicas = [
+        Replica(index, spec.engine, trace, cost, recorder, jumps=spec.jumps) for index in range(spec.num_replicas)
+    ]
     fits = (trace.num_prompt + trace.num_output <= spec.engine.max_model_len).tolist()
     ends_s: list[float] = []
     num_sent = 0
@@ -74,38 +50,32 @@ def simulate(trace: Trace, spec: FleetSpec, cost: CostModel, on_progress: Callab
             recorder.num_refused += 1
             continue
         if spec.max_concurrency is not None and num_sent >= spec.max_concurrency:
-            due_s = max(due_s, _next_end(servers, recorder, ends_s))
-        target = _route(servers, spec.routing, num_sent, due_s)
+            due_s = max(due_s, _next_end(replicas, recorder, ends_s))
+        target = _route(replicas, spec.routing, num_sent, due_s)
         target.add(request, due_s)
         num_sent += 1
         if on_progress is not None and num_sent % _REPORT_EVERY == 0:
             on_progress(request)
-    for server in servers:
-        server.advance(math.inf)
+    for replica in replicas:
+        replica.advance(math.inf)
     if on_progress is not None:
         on_progress(len(trace))
     return recorder
 
 
-def _server(index: int, trace: Trace, spec: FleetSpec, cost: CostModel, recorder: Recorder) -> Server:
-    if spec.fast:
-        return FastReplica(index, spec.engine, trace, cost, recorder)
-    return Replica(index, spec.engine, trace, cost, recorder, jumps=spec.jumps)
-
-
-def _route(servers: list[Server], routing: str, num_sent: int, now_s: float) -> Server:
+def _route(replicas: list[Replica], routing: str, num_sent: int, now_s: float) -> Replica:
     """The replica for the next request. Its state is as of now, and so is that of all others if the routing looks at them."""
     if routing == "round-robin":
-        server = servers[num_sent % len(servers)]
-        server.advance(now_s)
-        return server
-    for server in servers:
-        if server.clock_s < now_s:
-            server.advance(now_s)
-    return min(servers, key=lambda server: server.num_live)
+        replica = replicas[num_sent % len(replicas)]
+        replica.advance(now_s)
+        return replica
+    for replica in replicas:
+        if replica.clock_s < now_s:
+            replica.advance(now_s)
+    return min(replicas, key=lambda replica: replica.num_live)
 
 
-def _next_end(servers: list[Server], recorder: Recorder, ends_s: list[float]) -> float:
+def _next_end(replicas: list[Replica], recorder: Recorder, ends_s: list[float]) -> float:
     """Take the earliest end that no request was sent for yet; replicas are run as far as it takes to know it.
 
     ends_s: a heap of the ends that are known already.
@@ -115,7 +85,7 @@ def _next_end(servers: list[Server], recorder: Recorder, ends_s: list[float]) ->
             heapq.heappush(ends_s, end_s)
         recorder.ends_s.clear()
         earliest_s = ends_s[0] if ends_s else math.inf
-        behind = sorted((s for s in servers if s.num_live and s.clock_s < earliest_s), key=lambda server: server.clock_s)
+        behind = sorted((s for s in replicas if s.num_live and s.clock_s < earliest_s), key=lambda replica: replica.clock_s)
         if not behind:
             return heapq.heappop(ends_s)
         # No further than the next replica's clock: one that is ahead must not miss what is sent for an end on another.

@@ -26,25 +26,14 @@ class Histogram:
 
     def add(self, seconds: float, weight: int = 1) -> None:
         """`weight` durations of `seconds` each."""
-        place = int(math.log(seconds / _LOW_S) * _BINS_PER_E) if seconds > _LOW_S else 0
-        self._weights[place if place < _NUM_BINS else _NUM_BINS - 1] += weight
+        index = int(math.log(seconds / _LOW_S) * _BINS_PER_E) if seconds > _LOW_S else 0
+        self._weights[index if index < _NUM_BINS else _NUM_BINS - 1] += weight
         self.count += weight
         self.total_s += seconds * weight
         if seconds < self.low_s:
             self.low_s = seconds
         if seconds > self.high_s:
             self.high_s = seconds
-
-    def add_run(self, first_s: float, growth_s: float, steps: int, weight: int) -> None:
-        """`weight` durations of each of first, first + growth, ..., `steps` of them.
-
-        Added in pieces that are half a bin wide each, a piece as so many times its mean.
-        """
-        span = growth_s * (steps - 1) / first_s * 2 * _BINS_PER_E
-        size = max(1, int(steps / (1 + span)))
-        for index in range(0, steps, size):
-            count = min(size, steps - index)
-            self.add(first_s + growth_s * (index + (count - 1) / 2), weight * count)
 
     @property
     def mean_s(self) -> float:
@@ -55,6 +44,6 @@ class Histogram:
         if not self.count:
             return 0.0
         cumulative = np.cumsum(np.asarray(self._weights, dtype=np.int64))
-        place = int(np.searchsorted(cumulative, max(1.0, self.count * percent / 100.0)))
-        middle_s = _LOW_S * math.exp((place + 0.5) / _BINS_PER_E)
+        index = int(np.searchsorted(cumulative, max(1.0, self.count * percent / 100.0)))
+        middle_s = _LOW_S * math.exp((index + 0.5) / _BINS_PER_E)
         return min(max(middle_s, self.low_s), self.high_s)

@@ -34,17 +34,17 @@ def leap(running: Running[Sequence], manager: KVCacheManager, steps: int, own_to
     """Make `steps` decode steps; each sequence generates own_token + seq_id every time."""
     size = manager.block_size
     events: list[tuple[int, int, int]] = []
-    """(step, 0 grow or 1 commit, place in running)"""
-    for place, sequence in enumerate(running):
+    """(step, 0 grow or 1 commit, index in running)"""
+    for index, sequence in enumerate(running):
         first = sequence.num_computed
         # Position first + step is written in that step: it opens a block at a multiple of size, and fills one before it.
-        events += [(step, 0, place) for step in range(-first % size, steps, size)]
-        events += [(step, 1, place) for step in range(-(first + 1) % size, steps, size)]
+        events += [(step, 0, index) for step in range(-first % size, steps, size)]
+        events += [(step, 1, index) for step in range(-(first + 1) % size, steps, size)]
         sequence.output_token_ids += [own_token + sequence.seq_id] * steps
     events.sort()
     starts = [sequence.num_computed for sequence in running]
-    for step, phase, place in events:
-        sequence, position = running[place], starts[place] + step
+    for step, phase, index in events:
+        sequence, position = running[index], starts[index] + step
         if phase == 0:
             growth = manager.grow(sequence.seq_id, position, position + 1)
             assert growth is not None and not growth.copies, "a decode step in a jump found no block, or a shared one"

@@ -19,8 +19,6 @@ class Recorder:
         "finish_s",
         "first_token_s",
         "itl",
-        "num_finished",
-        "num_generated",
         "num_preemptions",
         "num_refused",
         "num_steps",
@@ -38,11 +36,9 @@ class Recorder:
         self.replica = [-1] * num_requests
         self.itl = Histogram()
         self.timeline = Timeline()
-        self.num_finished = 0
         self.num_refused = 0
         """Requests that no replica could ever hold: prompt and output are longer than the context."""
         self.num_steps = 0
-        self.num_generated = 0
         self.num_preemptions = 0
         self.prompt_tokens = 0
         """Of requests at their first admission; cached_tokens: those of them that were found in the prefix cache."""
@@ -58,7 +54,6 @@ class Recorder:
     ) -> None:
         """`steps` steps of one replica, from start to end, with `tokens` tokens generated in all."""
         self.num_steps += steps
-        self.num_generated += tokens
         if used_blocks > self.peak_used_blocks:
             self.peak_used_blocks = used_blocks
         if end_s > self.end_s:
@@ -69,4 +64,3 @@ class Recorder:
         """The last token of a request is there."""
         self.finish_s[request] = now_s
         self.ends_s.append(now_s)
-        self.num_finished += 1

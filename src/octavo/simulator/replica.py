@@ -118,8 +118,7 @@ class Replica:
         updates = self.scheduler.settle(plan, StepResult(plan.step_id, sampled), end_s)
         self.clock_s = end_s
         recorder = self._recorder
-        for token in sampled:
-            self._token(token.seq_id, end_s)
+        self._note_tokens(sampled, end_s)
         for update in updates:
             assert update.error is None, update.error
             if update.finish_reason is not None:
@@ -136,14 +135,20 @@ class Replica:
             tokens=len(sampled),
         )
 
-    def _token(self, request: int, now_s: float) -> None:
-        recorder = self._recorder
-        last_s = self._last_token_s.get(request)
-        if last_s is not None:
-            recorder.itl.add(now_s - last_s)
-        elif math.isnan(recorder.first_token_s[request]):
-            recorder.first_token_s[request] = now_s
-        self._last_token_s[request] = now_s
+    def _note_tokens(self, sampled: list[SampledTokens], now_s: float) -> None:
+        recorder, last_token_s = self._recorder, self._last_token_s
+        gaps: dict[float, int] = {}
+        """How many of the tokens follow one of this time; nearly all follow one of the step before."""
+        for token in sampled:
+            request = token.seq_id
+            last_s = last_token_s.get(request)
+            if last_s is not None:
+                gaps[last_s] = gaps.get(last_s, 0) + 1
+            elif math.isnan(recorder.first_token_s[request]):
+                recorder.first_token_s[request] = now_s
+            last_token_s[request] = now_s
+        for last_s, count in gaps.items():
+            recorder.itl.add(now_s - last_s, count)
 
     def _leave(self, request: int) -> None:
         sequence = self._live.pop(request)

@@ -22,7 +22,8 @@ class TextEmitter:
 
     Stop rule: the stop string that is complete first wins; of several that complete with the same character, the longest. So
     the result depends on the characters alone and no text beyond the match is ever needed. Invalid UTF-8 becomes U+FFFD as in
-    `bytes.decode(errors="replace")` of the whole.
+    `bytes.decode(errors="replace")` of the whole. A stop string may hold control tokens, which are searched although
+    skip_special_tokens leaves them out of the text. No stop string ends within the first min_tokens tokens, as in vLLM.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class TextEmitter:
         stop: Sequence[str] = (),
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
+        min_tokens: int = 0,
         at_start: bool = False,
     ) -> None:
         """at_start=True: the tokens begin a text of their own, so SentencePiece's leading space goes, as in Tokenizer.decode.
@@ -46,6 +48,9 @@ class TextEmitter:
         self._partial = b""
         """Bytes of a character whose end has not come yet."""
         self._held = ""
+        self._hidden: list[tuple[int, int]] = []
+        """Begin and end, within `_held`, of control tokens that are left out of the text."""
+        self._min_tokens = min_tokens
         self._finished = False
         self.stopped: str | None = None
         self.num_tokens = 0
@@ -56,7 +61,7 @@ class TextEmitter:
             return ""
         self.num_tokens += 1
         if token_id in self._skipped:
-            return ""
+            return self._search(self._tokenizer.added_tokens[token_id], is_hidden=True) if self._stop else ""
         raw = self._bytes(token_id) if self._at_start else self._tokenizer.token_bytes(token_id)
         return self._take(raw, final=False)
 
@@ -67,7 +72,7 @@ class TextEmitter:
         self._finished = True
         text = self._take(b"", final=True)
         if self.stopped is None:
-            text += self._held
+            text += self._visible(self._held, self._hidden)
             self._held = ""
         return text
 
@@ -82,24 +87,39 @@ class TextEmitter:
             raw = self._partial + raw
         characters, num_used = codecs.utf_8_decode(raw, "replace", final)
         self._partial = raw[num_used:]
-        if not self._stop or not characters:
-            return characters
-        pending = self._held + characters
-        found = self._first_stop(pending)
+        return self._search(characters) if self._stop and characters else characters
+
+    def _search(self, characters: str, *, is_hidden: bool = False) -> str:
+        """Append characters that are searched for stops; returns what can go out. is_hidden: they are no part of the text."""
+        pending, hidden = self._held + characters, self._hidden
+        if is_hidden:
+            hidden = [*hidden, (len(self._held), len(pending))]
+        found = self._first_stop(pending, len(self._held)) if self.num_tokens > self._min_tokens else None
         if found is not None:
             start, stop = found
             self.stopped = stop
             self._held = ""
-            return pending[: start + len(stop)] if self._include_stop else pending[:start]
+            return self._visible(pending[:start], hidden) + (stop if self._include_stop else "")
         safe = len(pending) - self._num_uncertain(pending)
         self._held = pending[safe:]
-        return pending[:safe]
+        self._hidden = [(max(0, begin - safe), end - safe) for begin, end in hidden if end > safe]
+        return self._visible(pending[:safe], hidden)
 
-    def _first_stop(self, pending: str) -> tuple[int, str] | None:
-        """(position, stop string) of the match that ends first, the longest of those that end together."""
+    @staticmethod
+    def _visible(text: str, hidden: list[tuple[int, int]]) -> str:
+        """text without its hidden parts."""
+        for begin, end in reversed(hidden):
+            text = text[:begin] + text[end:]
+        return text
+
+    def _first_stop(self, pending: str, num_old: int) -> tuple[int, str] | None:
+        """(position, stop string) of the match that ends first, the longest of those that end together.
+
+        The first num_old characters were searched before, or came too early to stop anything.
+        """
         best: tuple[int, int, str] | None = None
         for stop in self._stop:
-            position = pending.find(stop)
+            position = pending.find(stop, max(0, num_old + 1 - len(stop)))
             if position >= 0 and (best is None or (position + len(stop), position) < best[:2]):
                 best = (position + len(stop), position, stop)
         return None if best is None else (best[1], best[2])

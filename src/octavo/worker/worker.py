@@ -40,6 +40,7 @@ class Worker:
             block_size=config.cache.block_size,
             num_blocks=num_blocks,
             vocab_size=loaded.config.vocab_size,
+            longest_short_prompt=loaded.longest_short_prompt,
         )
         self._launcher: Launcher[object] = ThreadLauncher() if overlap else InlineLauncher()
         self._runner = ModelRunner(self.backend, self._loaded.program, self.batch, self._launcher)

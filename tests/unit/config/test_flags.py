@@ -117,6 +117,29 @@ def test_unknown_variable_is_reported_with_the_near_one() -> None:
     ]
 
 
+SERVICE = {
+    "OCTAVO_PORT": "tcp://10.96.12.7:8000",
+    "OCTAVO_SERVICE_HOST": "10.96.12.7",
+    "OCTAVO_SERVICE_PORT": "8000",
+    "OCTAVO_SERVICE_PORT_HTTP": "8000",
+    "OCTAVO_PORT_8000_TCP": "tcp://10.96.12.7:8000",
+    "OCTAVO_PORT_8000_TCP_PROTO": "tcp",
+    "OCTAVO_PORT_8000_TCP_ADDR": "10.96.12.7",
+    "OCTAVO_API_PORT": "udp://10.96.12.8:53",
+}
+
+
+@pytest.mark.parametrize("value", ["tcp://10.96.12.7:8000", "udp://10.0.0.1:53", "sctp://[fd00::1]:9"])
+def test_the_address_of_a_service_is_no_port(value: str) -> None:
+    assert parse([], {"OCTAVO_PORT": value})["port"] == ServerConfig().port
+    assert parse(["--port", "9000"], {"OCTAVO_PORT": value})["port"] == 9000
+
+
+def test_of_the_variables_of_a_service_only_the_one_with_a_flags_name_gets_a_line() -> None:
+    (warning,) = unknown_variables(SERVICE)
+    assert warning.startswith("environment variable OCTAVO_PORT is the address of a Kubernetes Service and has no effect")
+
+
 @pytest.mark.parametrize("section", TITLES)
 def test_every_field_has_help_and_a_type(section: type[Any]) -> None:
     for flag in flags_of(section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import subprocess
 import sys
 import zipfile
@@ -56,6 +57,35 @@ def test_an_existing_path_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_the_cache_folder_comes_from_the_environment_given() -> None:
     assert default_cache_dir({"OCTAVO_CACHE": "/data/models"}) == Path("/data/models")
     assert default_cache_dir({}) == Path.home() / ".cache" / "octavo"
+
+
+@pytest.mark.parametrize("environ", [{}, {"OCTAVO_CACHE": ""}, {"OCTAVO_CACHE": "~/models"}, {"OCTAVO_CACHE": "~no/x"}])
+def test_without_a_home_there_is_no_cache_folder(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    no_home(monkeypatch)
+    assert default_cache_dir(environ) is None
+    assert default_cache_dir({"OCTAVO_CACHE": "/data"}) == Path("/data")
+
+
+@pytest.mark.parametrize(("name", "variable"), [("", "OCTAVO_CACHE"), ("tiny", "OCTAVO_CACHE"), ("owner/model", "HF_HOME")])
+def test_without_a_home_a_path_works_and_a_name_says_what_to_set(
+    name: str, variable: str, tiny_model: EmbeddedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_home(monkeypatch)
+    assert resolve_model(str(tmp_path), cache_dir=None) == tmp_path
+    with pytest.raises(LoadError, match=f"HOME is not set.*{variable}"):
+        resolve_model(name, cache_dir=None)
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without HOME and without an entry in the list of users."""
+    for variable in ("HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def unknown(_user: object) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(pwd, "getpwnam", unknown)
 
 
 def test_an_embedded_model_is_assembled_verified_and_reported(tiny_model: EmbeddedModel, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.simulator.traces import COST
 
 from octavo.sampling_params import SamplingParams
-from octavo.simulator.cost_model import StepLoad, fit, load_of, nonnegative_least_squares, pairs_of, steps_before
+from octavo.simulator.cost_model import StepLoad, fit, load_of, nonnegative_least_squares, pairs_of
 from octavo.step import NewSequence, ScheduledSequence, ShareKind, StepPlan
 
 
@@ -73,20 +73,3 @@ def test_load_of_a_plan_counts_single_positions_as_decodes() -> None:
     decode = ScheduledSequence(1, ShareKind.DECODE, 9, 1, [], True)
     plan = StepPlan(1, [decode, ScheduledSequence(2, ShareKind.PREFILL, 8, 4, [], False, new=new)])
     assert load_of(plan) == StepLoad(prefill_tokens=4, prefill_pairs=9 + 10 + 11 + 12, decode_seqs=1, decode_context=10)
-
-
-def test_a_run_of_decodes_costs_what_its_steps_cost() -> None:
-    first_s, growth_s = COST.decode_run(5, 300)
-    assert [first_s + index * growth_s for index in range(4)] == pytest.approx(
-        [COST.seconds(0, 0, 5, 300 + 5 * index) for index in range(4)]
-    )
-
-
-@pytest.mark.parametrize("growth_s", [0.0, 1e-6, 0.3])
-def teststeps_before_a_time_are_those_that_begin_before_it(growth_s: float) -> None:
-    for span_s in (0.0, 1e-9, 0.5, 0.999999, 1.0, 7.3, 100.0):
-        steps, now_s = 0, 0.0
-        while steps == 0 or now_s < span_s:
-            now_s += 0.5 + growth_s * steps
-            steps += 1
-        assert steps_before(span_s, 0.5, growth_s) == steps

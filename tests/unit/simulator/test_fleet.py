@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
-from tests.unit.simulator.traces import COST, engine, random_trace
+from tests.unit.simulator.traces import COST, engine, num_finished, random_trace
 
-from octavo.errors import ConfigError
 from octavo.simulator.fleet import FleetSpec, simulate
 from octavo.simulator.trace import make_trace
 
@@ -31,12 +29,11 @@ def test_more_replicas_answer_sooner() -> None:
 
 
 @pytest.mark.parametrize("num_replicas", [1, 3])
-@pytest.mark.parametrize("fast", [False, True])
-def test_no_more_requests_are_under_way_than_allowed(num_replicas: int, fast: bool) -> None:
+def test_no_more_requests_are_under_way_than_allowed(num_replicas: int) -> None:
     trace = make_trace("t", [0.0] * 30, [10] * 30, [5 + index % 7 for index in range(30)])
-    spec = FleetSpec(engine=engine(), num_replicas=num_replicas, max_concurrency=4, fast=fast)
+    spec = FleetSpec(engine=engine(), num_replicas=num_replicas, max_concurrency=4)
     recorder = simulate(trace, spec, COST)
-    assert recorder.num_finished == 30
+    assert num_finished(recorder) == 30
     for now_s in recorder.arrival_s:
         under_way = sum(a <= now_s < f for a, f in zip(recorder.arrival_s, recorder.finish_s, strict=True))
         assert under_way <= 4
@@ -45,17 +42,10 @@ def test_no_more_requests_are_under_way_than_allowed(num_replicas: int, fast: bo
 def test_too_long_requests_are_refused_and_the_others_run() -> None:
     trace = make_trace("t", [0.0, 0.1, 0.2], [10, 100, 10], [5, 50, 5])
     recorder = simulate(trace, FleetSpec(engine=engine(max_model_len=128)), COST)
-    assert recorder.num_refused == 1 and recorder.num_finished == 2 and math.isnan(recorder.finish_s[1])
-
-
-def test_fast_refuses_a_policy_it_cannot_model() -> None:
-    spec = engine()
-    spec = replace(spec, scheduler=replace(spec.scheduler, scheduler_policy="sjf"))
-    with pytest.raises(ConfigError, match="--fast models the policy fcfs only, not sjf"):
-        simulate(random_trace(1, 5), FleetSpec(engine=spec, fast=True), COST)
+    assert recorder.num_refused == 1 and num_finished(recorder) == 2 and math.isnan(recorder.finish_s[1])
 
 
 def test_progress_ends_at_the_whole_trace() -> None:
     heard: list[int] = []
-    simulate(random_trace(3, 600, rate=5.0, longest=8), FleetSpec(engine=engine(), fast=True), COST, heard.append)
+    simulate(random_trace(3, 600, rate=5.0, longest=8), FleetSpec(engine=engine()), COST, heard.append)
     assert heard[-1] == 600 and heard == sorted(heard) and len(heard) == 3

@@ -21,16 +21,6 @@ def test_percentiles_are_within_half_a_percent() -> None:
     assert histogram.mean_s == pytest.approx(float(np.mean(values))) and histogram.count == len(values)
 
 
-def test_a_run_counts_like_its_steps() -> None:
-    run, single = Histogram(), Histogram()
-    run.add_run(0.01, 1e-5, 1000, 3)
-    for index in range(1000):
-        single.add(0.01 + 1e-5 * index, 3)
-    assert run.count == single.count == 3000 and run.mean_s == pytest.approx(single.mean_s)
-    for percent in (10, 50, 99):
-        assert run.percentile(percent) == pytest.approx(single.percentile(percent), rel=0.01)
-
-
 def test_nothing_and_the_extremes() -> None:
     histogram = Histogram()
     assert histogram.percentile(50) == 0.0 and histogram.mean_s == 0.0

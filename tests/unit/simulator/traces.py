@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from octavo.config.resolved import ResolvedSchedulerConfig
 from octavo.simulator.cost_model import CostModel
+from octavo.simulator.recorder import Recorder
 from octavo.simulator.replica import EngineSpec
 from octavo.simulator.trace import Shared, Trace, make_trace
 
@@ -61,3 +63,8 @@ def random_trace(seed: int, count: int = 60, *, rate: float = 20.0, longest: int
         tenant=[rng.choice(("a", "b")) for _ in range(count)],
         shared=shared,
     )
+
+
+def num_finished(recorder: Recorder) -> int:
+    """Requests whose last token came."""
+    return sum(not math.isnan(finish_s) for finish_s in recorder.finish_s)

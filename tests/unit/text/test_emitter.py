@@ -157,3 +157,43 @@ def test_random_ids_of_a_real_vocabulary_stream_to_the_whole(smollm2_gguf: Path)
         ids = [dice.randrange(tokenizer.vocab_size) for _ in range(50)]
         deltas, _emitter = _run(tokenizer, ids, stop=["\n\n\n\n"])
         assert "".join(deltas) == tokenizer.decode(ids)
+
+
+CONTROL = min(GPT2.special_token_ids)
+NAME = GPT2.added_tokens[CONTROL]
+
+
+@pytest.mark.parametrize("skip", [True, False])
+@pytest.mark.parametrize("include", [True, False])
+@pytest.mark.parametrize("stop", [NAME, f"{NAME}b", f"a{NAME}", f"a{NAME}b", f"{NAME}{NAME}", NAME[:-1]])
+def test_a_stop_string_of_control_tokens_stops_although_they_are_no_text(stop: str, skip: bool, include: bool) -> None:
+    ids = [*_byte_tokens(b"xa"), CONTROL, CONTROL, *_byte_tokens(b"a"), CONTROL, *_byte_tokens(b"bc")]
+    whole = f"xa{NAME}{NAME}a{NAME}bc"
+    deltas, emitter = _run(GPT2, ids, stop=[stop], skip_special_tokens=skip, include_stop_str_in_output=include)
+    before = whole[: whole.index(stop)]
+    assert emitter.stopped == stop
+    assert "".join(deltas) == (before.replace(NAME, "") if skip else before) + (stop if include else "")
+
+
+@pytest.mark.parametrize("stop", ["zz", f"{NAME}z", f"a{NAME}z"])
+def test_control_tokens_that_might_have_begun_a_stop_string_stay_out_of_the_text(stop: str) -> None:
+    ids = [*_byte_tokens(b"a"), CONTROL, *_byte_tokens(b"b"), CONTROL]
+    deltas, emitter = _run(GPT2, ids, stop=[stop])
+    assert "".join(deltas) == "ab" and emitter.stopped is None
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "min_tokens", "shown"),
+    [
+        ("abcabc", ["b"], 0, "a"),
+        ("abcabc", ["b"], 1, "a"),  # the second token may end a stop string
+        ("abcabc", ["b"], 2, "abca"),
+        ("abcabc", ["bc"], 2, "a"),  # it begins among the first two, and ends after them
+        ("abcabc", ["ab", "abca"], 3, ""),
+        ("abxab", ["ab", "abc"], 2, "abx"),
+        ("abcabc", ["b"], 9, "abcabc"),
+    ],
+)
+def test_no_stop_string_ends_within_the_first_tokens(text: str, stop: list[str], min_tokens: int, shown: str) -> None:
+    deltas, _ = _run(GPT2, _byte_tokens(text.encode()), stop=stop, min_tokens=min_tokens)
+    assert "".join(deltas) == shown

@@ -12,7 +12,7 @@ from octavo.simulator.cost_model import CostModel
 from octavo.simulator.fleet import FleetSpec
 from octavo.simulator.replica import EngineSpec
 from octavo.simulator.trace import Trace, make_trace
-from octavo.tuner.search import Bounds, Search, counts_suffice, variants
+from octavo.tuner.search import Bounds, Search, variants
 
 COST = CostModel(
     step_s=5e-3, small_token_s=0.0, prefill_token_s=0.3e-3, prefill_pair_s=0.0, decode_seq_s=0.3e-3, context_token_s=1e-6
@@ -69,8 +69,12 @@ def test_variants_keep_the_cache_in_tokens_and_the_step_consistent() -> None:
     assert not list(variants(engine, "chunked_prefill_size", (1024,)))
 
 
-@pytest.mark.parametrize(("caching", "expected"), [(True, False), (False, True)])
-def test_shared_prompts_need_the_real_scheduler(caching: bool, expected: bool) -> None:
-    trace = make_trace("t", [0.0], [8], [1], shared=[((0, 8),)])
-    assert counts_suffice(replace(fleet().engine, enable_prefix_caching=caching), trace) is expected
-    assert counts_suffice(fleet().engine, load(5))
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_prefix_cache_is_modelled_where_prompts_begin_alike(shared: bool) -> None:
+    """Thirty prompts of 400 tokens, which are one and the same prompt or thirty different ones."""
+    count, contents = 30, [((0, 400),)] * 30 if shared else None
+    trace = make_trace("t", [0.1 * index for index in range(count)], [400] * count, [5] * count, shared=contents)
+    _, best = Search(trace, fleet(), COST, Bounds()).run()
+    assert (best.summary.prefix_hit_rate > 0.5) is shared
+    assert best.engine.enable_prefix_caching is shared
+

@@ -56,7 +56,7 @@ def build_core(
     """
     # The face in front of the core has read the same configuration and logged what is odd about it.
     checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
-    loaded, resolved = load_and_resolve(config, checkpoint, checkpoint.weight_bytes)
+    loaded, resolved = load_and_resolve(config, checkpoint)
     worker = Worker(resolved.config, loaded, overlap=depth > 1)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(

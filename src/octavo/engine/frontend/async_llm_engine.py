@@ -194,7 +194,7 @@ class AsyncLLMEngine:
         arrival_s = time.monotonic()
         if priority is not None:
             options = replace(options, priority=priority)
-        self._admit(options.tenant, 0, arrival_s)
+        self._admit(options.tenant, 0, sampling_params.n, arrival_s)
         request_id = request_id if request_id is not None else new_request_id()
 
         def prepare() -> Prepared:
@@ -205,7 +205,7 @@ class AsyncLLMEngine:
         else:
             prepared = prepare()
         # Others may have come meanwhile, and only now the length is known.
-        self._admit(options.tenant, len(prepared.request.prompt_token_ids), time.monotonic())
+        self._admit(options.tenant, len(prepared.request.prompt_token_ids), sampling_params.n, time.monotonic())
         kind = output_kind or sampling_params.output_kind
         self._outputs.add(prepared.request, prepared.prompt, kind)
         stream = RequestStream(request_id, kind, self._drop)
@@ -283,12 +283,12 @@ class AsyncLLMEngine:
         await self._supervisor.stop()
         self._end_all("was shut down")
 
-    def _admit(self, tenant: str, num_prompt_tokens: int, now_s: float) -> None:
+    def _admit(self, tenant: str, num_prompt_tokens: int, num_choices: int, now_s: float) -> None:
         """Raise EngineDeadError or OverloadedError when a new request cannot be taken now."""
         if self._closed is not None:
             raise EngineDeadError(self._closed)
         self._supervisor.check()
-        check_queue(self.ledger, self.resolved_config.scheduler, tenant, num_prompt_tokens, now_s)
+        check_queue(self.ledger, self.resolved_config.scheduler, tenant, num_prompt_tokens, num_choices, now_s)
 
     def _abort(self, request_ids: list[str]) -> list[RequestOutput]:
         outputs = self._outputs.abort(request_ids, time.monotonic())

@@ -102,6 +102,7 @@ class Ledger:
         self._live: dict[str, RequestRecord] = {}
         self._num_queued = 0
         self._num_queued_tokens = 0
+        self._num_queued_choices = 0
         self._num_live_choices = 0
         self._listeners = list(listeners)
         self._finish_times: deque[float] = deque(maxlen=4096)
@@ -145,6 +146,7 @@ class Ledger:
         self._live[record.request_id] = record
         self._num_queued += 1
         self._num_queued_tokens += record.num_prompt_tokens
+        self._num_queued_choices += record.num_choices
         self.tenants.of(record.tenant).requests += 1
         self._num_live_choices += record.num_choices
 
@@ -156,6 +158,7 @@ class Ledger:
             record.scheduled_s, record.estimated_s = at_s, estimated_s
             self._num_queued -= 1
             self._num_queued_tokens -= record.num_prompt_tokens
+            self._num_queued_choices -= record.num_choices
 
     def tokens(self, record: RequestRecord, count: int, at_s: float) -> None:
         """A live request gained `count` tokens that are part of its answer."""
@@ -183,6 +186,7 @@ class Ledger:
         if record.state is RequestState.QUEUED:
             self._num_queued -= 1
             self._num_queued_tokens -= record.num_prompt_tokens
+            self._num_queued_choices -= record.num_choices
         if outcome is FinishReason.SHED:
             self.shed(record.tenant, ShedReason.QUEUE_TIMEOUT)
         self._num_live_choices -= record.num_choices
@@ -190,7 +194,7 @@ class Ledger:
         record.outcome, record.error, record.finished_s = outcome, error, at_s
         self.totals.finished[outcome] += 1
         if record.scheduled_s is not None:  # those that end in the queue say nothing of how fast it is served
-            self._finish_times.append(at_s)
+            self._finish_times.extend([at_s] * record.num_choices)
         for listener in self._listeners:
             listener.finished(record)
         return record
@@ -224,14 +228,14 @@ class Ledger:
         self.totals.core_restarts += 1
 
     def num_waiting(self, max_num_seqs: int) -> int:
-        """Requests that will have to wait: those queued beyond the sequences that still fit a step, and at least the queue that
-        the core itself reported (it may lack KV blocks rather than places)."""
-        running_choices = self._num_live_choices - self._num_queued
-        beyond = self._num_queued - max(0, max_num_seqs - running_choices)
-        return max(0, beyond, min(self.core.num_waiting, self._num_queued))
+        """Sequences that will have to wait, one per choice: those queued beyond the places that a step still has, and at least
+        the queue that the core itself reported (it may lack KV blocks rather than places)."""
+        running_choices = self._num_live_choices - self._num_queued_choices
+        beyond = self._num_queued_choices - max(0, max_num_seqs - running_choices)
+        return max(0, beyond, min(self.core.num_waiting, self._num_queued_choices))
 
     def drain_rate(self, now_s: float) -> float:
-        """Requests finished per second over the last minute; 0.0 when there were none."""
+        """Sequences finished per second over the last minute; 0.0 when there were none."""
         times = self._finish_times
         while times and times[0] < now_s - _DRAIN_WINDOW_S:
             times.popleft()
@@ -245,5 +249,7 @@ class Ledger:
         assert queued == self._num_queued, (queued, self._num_queued)
         tokens = sum(r.num_prompt_tokens for r in self._live.values() if r.state is RequestState.QUEUED)
         assert tokens == self._num_queued_tokens, (tokens, self._num_queued_tokens)
+        waiting = sum(r.num_choices for r in self._live.values() if r.state is RequestState.QUEUED)
+        assert waiting == self._num_queued_choices, (waiting, self._num_queued_choices)
         choices = sum(record.num_choices for record in self._live.values())
         assert choices == self._num_live_choices, (choices, self._num_live_choices)

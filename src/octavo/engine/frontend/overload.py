@@ -17,17 +17,23 @@ def retry_after_s(ledger: Ledger, num_waiting: int, now_s: float) -> float:
     return min(MAX_RETRY_AFTER_S, max(1.0, num_waiting / rate)) if rate > 0.0 else DEFAULT_RETRY_AFTER_S
 
 
-def check_queue(ledger: Ledger, config: SchedulerConfig, tenant: str, num_prompt_tokens: int, now_s: float) -> None:
-    """Raise OverloadedError, and note it, when the queue has no room for a request with so many prompt tokens (0: not known).
+def check_queue(
+    ledger: Ledger, config: SchedulerConfig, tenant: str, num_prompt_tokens: int, num_choices: int, now_s: float
+) -> None:
+    """Raise OverloadedError, and note it, when the queue has no room for a request with so many prompt tokens (0: not known)
+    and choices. Each choice is a sequence of its own, and takes a place of its own.
 
-    What can start at once does not wait, and is never refused; a prompt that is longer than the limit alone is not either
+    What can start at once does not wait, and is never refused; a request that is larger than a limit by itself is not either
     while nobody waits.
     """
     num_waiting = ledger.num_waiting(config.max_num_seqs)
     max_tokens = config.max_num_queued_tokens
-    if num_waiting >= config.max_num_queued_requests:
+    if num_waiting and num_waiting + num_choices > config.max_num_queued_requests:
         reason = ShedReason.QUEUE_REQUESTS
-        problem = f"{num_waiting} requests wait and the limit is {config.max_num_queued_requests} (--max-num-queued-requests)"
+        problem = (
+            f"{num_waiting} sequences wait, this request has {num_choices} and the limit is {config.max_num_queued_requests} "
+            "(--max-num-queued-requests; n of them for each prompt)"
+        )
     elif max_tokens is not None and num_waiting and ledger.num_queued_tokens + num_prompt_tokens > max_tokens:
         reason = ShedReason.QUEUE_TOKENS
         problem = (

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from octavo.engine.frontend.outputs import RequestOutput
-from octavo.errors import EngineDeadError, RequestFailedError
+from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
@@ -17,6 +19,9 @@ from octavo.server.service.usage import Usage
 
 QUEUE_SIZE = 64
 """Outputs of a several-prompt request waiting for the writer; beyond it the engine's own queue holds (and merges) them."""
+
+RETRY_S = 0.5
+"""After which a later prompt of a request under way that found the queue full tries again."""
 
 
 @dataclass(slots=True)
@@ -54,14 +59,17 @@ class Generation:
         """
         self.usage.prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
         cached = [0] * len(self.prompts)
-        streams = [self._start(engine, index, output_kind) for index in range(len(self.prompts))]
-        if len(streams) == 1:  # no tasks, no layer more than it takes: this runs for every token
-            async with aclosing(streams[0]) as stream:
+        start_s = time.monotonic()
+        if len(self.prompts) == 1:  # no tasks, no layer more than it takes: this runs for every token
+            async with aclosing(self._start(engine, 0, output_kind, start_s)) as stream:
                 async for output in stream:
                     self._count(output, 0, cached)
                     yield 0, output
             return
-        async with aclosing(_merged(streams)) as outputs:
+        starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
+        # As many as fill a step: whoever comes meanwhile is next, and does not wait for all prompts of this request.
+        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // self.n)
+        async with aclosing(_merged(starts, at_once)) as outputs:
             async for index, output in outputs:
                 self._count(output, index, cached)
                 yield index, output
@@ -74,9 +82,15 @@ class Generation:
                 results[index] = output
         return [results[index] for index in range(len(self.prompts))]
 
-    def _start(self, engine: Engine, index: int, output_kind: RequestOutputKind) -> AsyncGenerator[RequestOutput, None]:
+    def _start(
+        self, engine: Engine, index: int, output_kind: RequestOutputKind, start_s: float
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Begin prompt `index`; what has gone by since start_s is taken off the time that the request has."""
         request_id = self.request_id if len(self.prompts) == 1 else f"{self.request_id}-{index}"
-        return engine.generate(self.prompts[index].token_ids, self.params, request_id, self.options, output_kind=output_kind)
+        options = self.options
+        if options.timeout_s is not None and index:
+            options = replace(options, timeout_s=max(1e-3, options.timeout_s - (time.monotonic() - start_s)))
+        return engine.generate(self.prompts[index].token_ids, self.params, request_id, options, output_kind=output_kind)
 
     def _count(self, output: RequestOutput, index: int, cached: list[int]) -> None:
         """Count a delivery of prompt `index` into usage. Raises what `run` does for one that the engine ended."""
@@ -96,21 +110,32 @@ def new_request_id(prefix: str) -> str:
     return f"{prefix}-{secrets.token_hex(16)}"
 
 
-async def _merged(streams: Sequence[AsyncGenerator[RequestOutput, None]]) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """All streams at once, in the order outputs arrive. The first error ends them all."""
+async def _merged(
+    starts: Sequence[Callable[[], AsyncGenerator[RequestOutput, None]]], at_once: int
+) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+    """The deliveries of all streams in the order they come, at_once of them running. The first error ends them all."""
     queue: asyncio.Queue[tuple[int, RequestOutput | Exception | None]] = asyncio.Queue(QUEUE_SIZE)
+    places = asyncio.Semaphore(at_once)
 
-    async def pump(index: int, stream: AsyncGenerator[RequestOutput, None]) -> None:
+    async def pump(index: int) -> None:
         try:
-            async with aclosing(stream):
-                async for output in stream:
-                    await queue.put((index, output))
+            async with places:
+                while True:
+                    try:
+                        async with aclosing(starts[index]()) as stream:
+                            async for output in stream:
+                                await queue.put((index, output))
+                        break
+                    except OverloadedError:
+                        if index < at_once:
+                            raise
+                        await asyncio.sleep(RETRY_S)  # the request is under way; a part of it waits until there is room
         except Exception as error:
             await queue.put((index, error))
         else:
             await queue.put((index, None))
 
-    tasks = [asyncio.ensure_future(pump(index, stream)) for index, stream in enumerate(streams)]
+    tasks = [asyncio.ensure_future(pump(index)) for index in range(len(starts))]
     try:
         running = len(tasks)
         while running:

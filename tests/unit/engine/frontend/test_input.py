@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import EOS, VOCAB_SIZE, byte_tokenizer, ids
 from tests.unit.engine.rig import MODEL
 
-from octavo.engine.frontend.input import InputProcessor
+from octavo.engine.frontend.input import InputProcessor, seeds
 from octavo.engine.frontend.prompt import Prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.request import RequestOptions
@@ -62,22 +62,19 @@ def test_open_values_are_resolved() -> None:
 
 
 def test_a_prompt_without_room_for_an_answer_is_refused() -> None:
-    with pytest.raises(ContextLengthError, match="128 tokens.*context of 128 tokens") as caught:
+    with pytest.raises(ContextLengthError, match="maximum context length is 128 tokens.*128 tokens") as caught:
         prepare("x" * 128)
     assert (caught.value.param, caught.value.code) == ("prompt", "context_length_exceeded")
     assert prepare("x" * 127, SamplingParams(max_tokens=1)).request.max_tokens == 1
 
 
-def test_max_tokens_that_cannot_fit_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ContextLengthError, match="lower max_tokens to 28") as caught:
-        prepare("x" * 100, SamplingParams(max_tokens=29))
-    assert caught.value.param == "max_tokens"
-
-
-def test_min_tokens_beyond_the_context_is_refused() -> None:
-    with pytest.raises(InvalidRequestError) as caught:
-        prepare("x" * 100, SamplingParams(max_tokens=None, min_tokens=29))
-    assert caught.value.param == "min_tokens"
+@pytest.mark.parametrize(
+    ("num_prompt", "asked", "granted"), [(100, 29, 28), (100, 2**40, 28), (100, None, 28), (127, 5, 1), (9, 9, 9)]
+)
+def test_the_answer_is_as_long_as_asked_or_as_the_context_allows(num_prompt: int, asked: int | None, granted: int) -> None:
+    for min_tokens in (0, asked or 50):
+        request = prepare("x" * num_prompt, SamplingParams(max_tokens=asked, min_tokens=min_tokens)).request
+        assert request.max_tokens == granted
 
 
 @pytest.mark.parametrize(
@@ -136,3 +133,21 @@ def test_priority_is_honoured_where_the_policy_reads_it() -> None:
         "hi", SamplingParams(), "r", RequestOptions(priority=-5), arrival_s=0.0
     )
     assert prepared.request.priority == -5
+
+
+def test_a_seed_fixes_the_seeds_of_requests_that_bring_none() -> None:
+    first, again, other = seeds(5), seeds(5), seeds(6)
+    drawn = [first() for _ in range(3)]
+    assert drawn == [again() for _ in range(3)] and len(set(drawn)) == 3 and drawn[0] != other()
+    assert all(0 <= seed < 2**63 for seed in drawn) and seeds(None)() != seeds(None)()
+
+
+@pytest.mark.parametrize(("length", "is_long"), [(1, False), (64, False), (65, True), (100, True)])
+@pytest.mark.parametrize("salt", ["", "mine"])
+def test_prompts_with_the_long_factors_of_longrope_share_no_cache_with_short_ones(
+    length: int, is_long: bool, salt: str
+) -> None:
+    rope = replace(MODEL.rope, kind="longrope", original_max_position=64, short_factors=(1.0,), long_factors=(2.0,))
+    wide = InputProcessor(byte_tokenizer(), replace(MODEL, rope=rope), 128)
+    request = wide.prepare([1] * length, SamplingParams(), "r", RequestOptions(cache_salt=salt), arrival_s=0.0).request
+    assert (request.cache_salt != salt) == is_long
