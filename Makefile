@@ -1,5 +1,6 @@
 # make serve   install octavo into .venv and serve the embedded model
 # make test    install with development tools and run every test
+# make fuzz    load thousands of damaged model files (about 5 minutes; a slice of it is part of make test)
 # make test-clients   install clients of other makers (400 MB) and run the tests that ask through them
 # make lint    ruff, mypy, house checks
 # make bench   the figures of docs/performance.md
@@ -14,7 +15,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=
 
-.PHONY: serve chat test test-clients lint bench oracle clean
+.PHONY: serve chat test test-clients fuzz lint bench oracle clean
 
 serve: $(STAMPS)/install
 	@$(BIN)/octavo serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -32,6 +33,9 @@ lint: $(STAMPS)/dev
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/house
+
+fuzz: $(STAMPS)/dev
+	$(BIN)/python tests/fuzz/files.py $(ARGS)
 
 bench: $(STAMPS)/dev
 	$(BIN)/python benchmarks/run.py $(ARGS)

@@ -13,6 +13,9 @@ _NEAR = 0.75
 """Likeness from which a name is taken for a misspelt one: with less, hints name things that have nothing to do with it."""
 
 
+_MAX_LINE = 1000
+
+
 class OctavoError(Exception):
     """Base of all errors octavo raises on purpose.
 
@@ -123,6 +126,11 @@ class LoadError(OctavoError):
 
     code = "load_error"
     exit_code = 2
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        """One line of a bounded length, whatever names of tensors and texts of libraries are in it."""
+        line = " ".join(message.splitlines())
+        super().__init__(line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + " ...", param=param, code=code)
 
 
 def not_enough_memory(error: MemoryError) -> str:

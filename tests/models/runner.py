@@ -26,6 +26,7 @@ class Runner:
     ) -> None:
         checkpoint = open_checkpoint(path)
         config = checkpoint.config
+        longest_short_prompt = config.rope.longest_short_prompt(max_model_len)
         self._backend = make_backend(device, num_threads=2, isa="auto", dtype=dtype, quantization="none")
         model = load_model(config, LoadedParameters(checkpoint.tensors, self._backend.parameters))
         self._max_seqs, self._chunk = max_seqs, max(chunk, max_seqs)
@@ -39,7 +40,7 @@ class Runner:
             max_tokens=self._chunk,
             max_logits=self._chunk,
             max_seqs=max_seqs,
-            max_position=max_model_len,
+            max_position=max_model_len * (1 if longest_short_prompt is None else 2),
             eager=False,
         )
         self._batch = Batch(
@@ -50,6 +51,7 @@ class Runner:
             block_size=BLOCK_SIZE,
             num_blocks=num_blocks,
             vocab_size=config.vocab_size,
+            longest_short_prompt=longest_short_prompt,
         )
 
     def add(self, seq_id: int, token_ids: list[int]) -> None:

@@ -38,10 +38,10 @@ def test_the_cache_gets_a_quarter_of_what_the_parameters_leave(
 ) -> None:
     block_bytes = kv_block_bytes(checkpoint.config, 16, "float32")
     monkeypatch.setattr(kind, "available_bytes", lambda self: 400 * block_bytes)
-    _, resolved = load_and_resolve(config_of(device, kv_cache_dtype="float32"), checkpoint, weight_bytes=7 * GIB)
+    _, resolved = load_and_resolve(config_of(device, kv_cache_dtype="float32"), checkpoint)
     assert resolved.num_blocks == 100
     assert resolved.config.cache.num_swap_blocks == 300 // 8
-    assert resolved.describe()[0].endswith("weights 7.00 GiB")
+    assert resolved.weight_bytes == checkpoint.weight_bytes > 0
 
 
 def test_what_is_left_is_asked_for_after_the_last_parameter(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,22 @@ def test_tiny_model_gives_the_logits_and_greedy_tokens_of_transformers(
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_a_short_prompt_of_longrope_is_the_same_in_a_longer_context(
+    device: str, facts: dict[str, Any], logits: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    name = "llama-rope-longrope-short"
+    golden = facts[name]
+    folder = write_tiny_model(tmp_path / name, name, golden["shapes"])
+    for max_model_len in (129, 200, 256):
+        runner = Runner(folder, device, max_model_len=max_model_len)
+        for entry in golden["prompts"]:
+            length = len(entry["token_ids"])
+            runner.add(0, entry["token_ids"])
+            expected = logits[f"{name}/{length}"]
+            assert np.abs(runner.prefill(0, length, entry["rows"]) - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["llama-rope-llama3", "mistral-window", "gemma3"])
 def test_chunked_prefill_gives_the_bytes_of_whole_prefill(
     name: str, device: str, facts: dict[str, Any], tmp_path: Path

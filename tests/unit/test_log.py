@@ -32,4 +32,4 @@ def test_setting_up_twice_prints_once() -> None:
     get_logger("octavo.engine.core.engine_core").info("hello")
     get_logger("octavo.engine.core.engine_core").debug("not this")
     (line,) = stream.getvalue().splitlines()
-    assert line.endswith("INFO    engine.core hello")
+    assert line.endswith("INFO    engine.core.engine_core hello")

@@ -38,6 +38,12 @@ class RopeConfig:
     long_factors: tuple[float, ...] = ()
     frequency_divisors: tuple[float, ...] | None = None
 
+    def longest_short_prompt(self, max_model_len: int) -> int | None:
+        """longrope with a context beyond the original one: prompts of up to this many tokens are computed with the short
+        factors, longer ones with the long factors, each with all that follows. None: all are computed alike."""
+        original = self.original_max_position
+        return original if self.kind == "longrope" and original is not None and max_model_len > original else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:

@@ -94,7 +94,7 @@ def resolve(
     """Fill every None and "auto" of `config` for this model on this machine. Resolving twice changes nothing.
 
     machine       its available_bytes are shared by KV cache and swap space: the weights are loaded already
-    weight_bytes  to be printed
+    weight_bytes  of the weights: printed, and a part of --gpu-memory-utilization
     Raises ConfigError naming the flag, its value, the limit and the way out.
     """
     check_options(config)

@@ -176,7 +176,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(values) != len(pairs):
         counts = Counter(key for key, _ in pairs)
         repeated = counts.most_common(1)[0][0]
-        raise ValueError(f"key {repeated!r} appears twice")
+        raise ValueError(f"key {shown(repeated)} appears twice")
     return values
 
 

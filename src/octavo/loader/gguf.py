@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import LoadError
+from octavo.loader.fields import shown
 from octavo.loader.formats import KNOWN_FORMATS, bytes_per_row
 from octavo.loader.mapped_file import MappedFile, OpenFile, map_file, open_file
 
@@ -111,7 +112,7 @@ class GgufFile:
         alignment = self.metadata.get("general.alignment", 32)
         if isinstance(alignment, int) and 8 <= alignment <= MAX_ALIGNMENT and alignment & (alignment - 1) == 0:
             return alignment
-        raise LoadError(f"{self.path}: general.alignment is {alignment!r}, expected a power of two from 8 to {MAX_ALIGNMENT}")
+        raise LoadError(f"{self.path}: general.alignment is {shown(alignment)}, expected a power of two, 8 to {MAX_ALIGNMENT}")
 
     def _tensor(self, info: _TensorInfo, data_start: int, alignment: int) -> GgufTensor:
         """Cut one tensor's bytes out of the map after checking that they lie inside it."""
@@ -277,7 +278,7 @@ def _read_preamble(cursor: _Cursor) -> tuple[int, int, int]:
 def _read_key_value(cursor: _Cursor, metadata: dict[str, MetadataValue], skip_large_arrays: bool) -> None:
     """Read one key and its value into metadata."""
     key = cursor.name(f"key number {len(metadata)}")
-    what = f"key {key!r}"
+    what = f"key {shown(key)}"
     if key in metadata:
         raise cursor.error(f"{what} appears twice")
     type_id = cursor.integer("I", what)
@@ -313,7 +314,7 @@ def _read_tensor_infos(cursor: _Cursor, num_tensors: int) -> list[_TensorInfo]:
     infos: dict[str, _TensorInfo] = {}
     for index in range(num_tensors):
         name = cursor.name(f"tensor number {index}")
-        what = f"tensor {name!r}"
+        what = f"tensor {shown(name)}"
         if name in infos:
             raise cursor.error(f"{what} appears twice")
         num_dimensions = cursor.integer("I", what)

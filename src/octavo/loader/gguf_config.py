@@ -60,7 +60,7 @@ def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[Mod
     general = Fields(files[0].metadata, source, quiet=quiet)
     name = general.text("general.architecture")
     if name not in ARCHITECTURES:
-        raise general.error("general.architecture", f"is {name!r}; known: {', '.join(ARCHITECTURES)}")
+        raise general.error("general.architecture", f"is {shown(name)}; known: {', '.join(ARCHITECTURES)}")
     fields = Fields(files[0].metadata, source, prefix=f"{name}.", quiet=quiet)
     tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
     if fields.integer("expert_count", 0, low=0):
@@ -213,7 +213,7 @@ def _rope(fields: Fields, tensors: dict[str, GgufTensor], head_dim: int, max_pos
             short_factors=short,
             long_factors=long,
         )
-    raise fields.error("rope.scaling.type", f"is {kind!r}; known: none, linear, yarn, longrope")
+    raise fields.error("rope.scaling.type", f"is {shown(kind)}; known: none, linear, yarn, longrope")
 
 
 def _local_rope(fields: Fields, head_dim: int) -> RopeConfig:

@@ -13,7 +13,7 @@ import numpy as np
 
 from octavo.config.model import LayerKind, ModelConfig
 from octavo.errors import LoadError
-from octavo.loader.fields import Fields, read_json_object
+from octavo.loader.fields import Fields, read_json_object, shown
 from octavo.loader.rope_config import extended_context, gemma3_ropes_from_fields, rope_from_fields
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.log import get_logger
@@ -76,11 +76,11 @@ def model_config(fields: Fields, generation: Fields) -> ModelConfig:
     """Choose the architecture's reader by the first known name in `architectures`."""
     names = fields.value("architectures")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise fields.error("architectures", f"is {names!r}, expected a list of class names")
+        raise fields.error("architectures", f"is {shown(names)}, expected a list of class names")
     if fields.has("quantization_config"):
         section = fields.section("quantization_config")
         method = section.text("quant_method", "unknown") if section else "unknown"
-        raise fields.error("quantization_config", f"names the unsupported method {method!r}; load a GGUF file instead")
+        raise fields.error("quantization_config", f"names the unsupported method {shown(method)}; load a GGUF file instead")
     name = next((name for name in names if name in _READERS), None)
     if name is None:
         raise fields.error("architectures", f"names the unknown {', '.join(names)[:100]}; known: {', '.join(_READERS)}")
@@ -288,7 +288,7 @@ def _layer_kinds(fields: Fields, num_layers: int, window: int | None, slides: Ca
 def _activation(fields: Fields, key: str, default: str) -> str:
     name = fields.text(key, default)
     if name not in _ACTIVATIONS:
-        raise fields.error(key, f"is {name!r}; known: {', '.join(_ACTIVATIONS)}")
+        raise fields.error(key, f"is {shown(name)}; known: {', '.join(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
 
 

@@ -51,10 +51,13 @@ def gemma3_ropes_from_fields(config: Fields, head_dim: int, max_position: int) -
     sliding = nested.section("sliding_attention") or Fields({}, config.source)
     full_theta = config.number("rope_theta", 1_000_000.0, low_open=True)
     local_theta = config.number("rope_local_base_freq", 10_000.0, low_open=True)
-    return (
+    ropes = (
         _rope(full, config, head_dim, max_position, full_theta),
         _rope(sliding, config, head_dim, max_position, local_theta),
     )
+    if "longrope" in (ropes[0].kind, ropes[1].kind):
+        raise config.error("rope_parameters", "asks for longrope in some layers, which octavo can only do for all of a model")
+    return ropes
 
 
 def _rope(section: Fields, config: Fields, head_dim: int, max_position: int, default_theta: float) -> RopeConfig:
@@ -62,7 +65,7 @@ def _rope(section: Fields, config: Fields, head_dim: int, max_position: int, def
     kind = section.text("rope_type", section.text("type", "default"))
     kind = _OLD_NAMES.get(kind, kind)
     if kind not in get_args(RopeKind):
-        raise section.error("rope_type", f"is {kind!r}; known: {', '.join(get_args(RopeKind))}")
+        raise section.error("rope_type", f"is {shown(kind)}; known: {', '.join(get_args(RopeKind))}")
     theta = section.number("rope_theta", default_theta, low_open=True)
     fraction = section.number("partial_rotary_factor", config.number("partial_rotary_factor", 1.0, high=1.0), high=1.0)
     rotary_dim = int(head_dim * fraction)

@@ -15,7 +15,7 @@ from typing import TypeGuard
 import numpy as np
 
 from octavo.errors import LoadError
-from octavo.loader.fields import parse_json_object, read_json_object
+from octavo.loader.fields import parse_json_object, read_json_object, shown
 from octavo.loader.mapped_file import MappedFile, map_file, open_file
 from octavo.loader.stored import StoredRows
 
@@ -161,7 +161,7 @@ def _open_sharded(folder: Path) -> dict[str, SafetensorsFile]:
     shards = sorted({shard for shard in weight_map.values() if isinstance(shard, str)})
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or shard in ("", ".", "..") or Path(shard).name != shard or "\\" in shard:
-            raise LoadError(f"{index}: tensor {name}: {shard!r} is no file name inside the folder")
+            raise LoadError(f"{index}: tensor {name}: {shown(shard)} is no file name inside the folder")
     missing = [shard for shard in shards if not (folder / shard).is_file()]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""

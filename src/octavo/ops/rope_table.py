@@ -47,11 +47,21 @@ def rope_table(rope: RopeConfig, max_position: int) -> tuple[F32, F32]:
     """Cosines and sines, float32 [max_position, rotary_dim / 2] each, already times the attention factor.
 
     Scalings that depend on the sequence length are fixed by max_position, so that a result never depends on the length reached:
-    dynamic equals default up to original_max_position and stretches the base to max_position beyond; longrope takes the short
-    factors up to original_max_position and the long ones beyond.
+    dynamic equals default up to original_max_position and stretches the base to max_position beyond.
+
+    longrope beyond original_max_position has two halves of max_position / 2 rows, each for the positions from 0 on: the short
+    factors, then the long ones. Which half a sequence reads is the caller's choice (RopeConfig.longest_short_prompt).
     Raises: LoadError if a field that the scaling needs is missing or has the wrong length.
     """
-    frequencies, attention_factor = inverse_frequencies(rope, max_position)
+    if rope.longest_short_prompt(max_position) is not None:
+        half, original = max_position // 2, _original(rope)
+        halves = [_table(*inverse_frequencies(rope, length), half) for length in (original, original + 1)]
+        return np.concatenate([halves[0][0], halves[1][0]]), np.concatenate([halves[0][1], halves[1][1]])
+    return _table(*inverse_frequencies(rope, max_position), max_position)
+
+
+def _table(frequencies: F32, attention_factor: float, max_position: int) -> tuple[F32, F32]:
+    """Cosines and sines of positions 0..max_position-1."""
     cosines = np.empty((max_position, frequencies.size), np.float32)
     sines = np.empty_like(cosines)
     factor = np.float32(attention_factor)

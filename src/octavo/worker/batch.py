@@ -31,6 +31,7 @@ class ResidentSequence:
 
     masked_ids    ids masked while there are fewer than min_tokens outputs, int32
     has_history   penalties are on, so that the sampler needs the token ids
+    rope_shift    rows of the table of angles between position 0 and the row of the sequence's first token
     has_bias      logit_bias, bad_words or min_tokens are set, so that the sampler may have to add to its logits
     """
 
@@ -42,6 +43,7 @@ class ResidentSequence:
     has_history: bool
     has_bias: bool
     num_tokens: int
+    rope_shift: int = 0
     num_blocks: int = 0
 
 
@@ -68,6 +70,7 @@ class Batch:
     max_logits     most rows of logits of one forward pass
     max_model_len  longest sequence, prompt and output
     num_blocks     blocks of the KV cache; ids are below it
+    longest_short_prompt  of a table of angles with two halves: longer prompts read the second (RopeConfig); None: one whole
     """
 
     def __init__(
@@ -80,12 +83,14 @@ class Batch:
         block_size: int,
         num_blocks: int,
         vocab_size: int,
+        longest_short_prompt: int | None = None,
     ) -> None:
         self.max_tokens = max_tokens
         self.max_logits = max_logits
         self.max_model_len = max_model_len
         self.block_size = block_size
         self.vocab_size = vocab_size
+        self._longest_short_prompt = longest_short_prompt
         self._num_kv_blocks = num_blocks
         self._max_blocks = blocks_for(max_model_len, block_size)
         self._states: dict[int, ResidentSequence] = {}
@@ -188,6 +193,8 @@ class Batch:
         blocks, offsets = np.divmod(positions, self.block_size)
         slots[:] = self.block_tables[token_rows, blocks] * self.block_size + offsets
         tables = self._tables_of(rows, int((first + num_new).max()))
+        if self._longest_short_prompt is not None:
+            positions += np.repeat(np.array([share.state.rope_shift for share in shares], np.int32), num_new)
         return StepInputs(token_ids, positions, slots, query_start, first, tables, self._logit_rows(shares, query_start))
 
     def _decode_inputs(self, shares: Sequence[Segment]) -> StepInputs:
@@ -210,9 +217,13 @@ class Batch:
         first[:], buffers.token_ids[:count], buffers.slot_mapping[:count] = positions, token_ids, slots
         tables = self._tables_of(rows, max(positions) + 1)
         counting = self._counting
+        angles = first
+        if self._longest_short_prompt is not None:
+            angles = buffers.positions[:count]
+            np.add(first, [share.state.rope_shift for share in shares], out=angles, casting="unsafe")
         return StepInputs(
             buffers.token_ids[:count],
-            first,
+            angles,
             buffers.slot_mapping[:count],
             counting[: count + 1],
             first,
@@ -261,7 +272,12 @@ class Batch:
             has_history=has_history,
             has_bias=bool(new.sampling.logit_bias or new.sampling.bad_words_ids) or new.sampling.min_tokens > 0,
             num_tokens=token_ids.size,
+            rope_shift=self._rope_shift(new.num_prompt),
         )
+
+    def _rope_shift(self, num_prompt: int) -> int:
+        is_long = self._longest_short_prompt is not None and num_prompt > self._longest_short_prompt
+        return self.max_model_len if is_long else 0
 
     def _update_blocks(self, state: ResidentSequence, scheduled: ScheduledSequence) -> None:
         table, start = self.block_tables[state.row], state.num_blocks

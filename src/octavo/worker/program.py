@@ -76,28 +76,33 @@ class LoadedModel:
             self.backend.move_tokens(previous, relayout.moves)
         self._cache = cache
 
+    @property
+    def longest_short_prompt(self) -> int | None:
+        """See RopeConfig.longest_short_prompt."""
+        return self.config.rope.longest_short_prompt(self._max_position)
+
     def _compile(self, max_tokens: int, max_logits: int, max_seqs: int) -> Program[Any]:
         return self.backend.compile(
             self._model,
             max_tokens=max_tokens,
             max_logits=max_logits,
             max_seqs=max_seqs,
-            max_position=self._max_position,
+            # With two halves, the table of positions has twice as many rows.
+            max_position=self._max_position * (1 if self.longest_short_prompt is None else 2),
             eager=self._eager,
         )
 
 
-def load_and_resolve(config: EngineConfig, checkpoint: Checkpoint, weight_bytes: int = 0) -> tuple[LoadedModel, Resolved]:
+def load_and_resolve(config: EngineConfig, checkpoint: Checkpoint) -> tuple[LoadedModel, Resolved]:
     """Load the parameters, measure what memory they leave, and resolve `config` with that.
 
-    weight_bytes   as in `resolve`
     Raises: LoadError and ConfigError as `load_parameters` and `resolve` do; what no weights could make fit is refused first.
     """
     machine = read_machine()
     planned = resolve(config, checkpoint.config, machine, kv_block_bytes)
     loaded = load_parameters(planned.config, checkpoint)
     machine = replace(machine, available_bytes=loaded.backend.available_bytes())
-    return loaded, resolve(config, checkpoint.config, machine, kv_block_bytes, weight_bytes=weight_bytes)
+    return loaded, resolve(config, checkpoint.config, machine, kv_block_bytes, weight_bytes=checkpoint.weight_bytes)
 
 
 def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedModel:

@@ -36,6 +36,7 @@ class Worker:
             block_size=config.cache.block_size,
             num_blocks=num_blocks,
             vocab_size=loaded.config.vocab_size,
+            longest_short_prompt=loaded.longest_short_prompt,
         )
         self._runner = ModelRunner(self.backend, self._loaded.program, self.batch)
         block_bytes = kv_block_bytes(loaded.config, config.cache.block_size, config.cache.kv_cache_dtype)

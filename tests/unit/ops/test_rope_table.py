@@ -73,6 +73,23 @@ def test_longrope_takes_short_factors_up_to_the_original_length_and_long_ones_be
     assert frequencies(1024, **longrope)[1] == pytest.approx(math.sqrt(1 + math.log(4) / math.log(1024)))
 
 
+def test_a_longrope_table_beyond_the_original_length_has_a_short_and_a_long_half() -> None:
+    longrope = RopeConfig(
+        kind="longrope",
+        rotary_dim=64,
+        factor=4.0,
+        original_max_position=1024,
+        short_factors=(1.0,) * 32,
+        long_factors=(4.0,) * 32,
+    )
+    assert longrope.longest_short_prompt(1024) is None and longrope.longest_short_prompt(2000) == 1024
+    within, beyond = rope_table(longrope, 1024), rope_table(longrope, 4000)
+    for short, both in zip(within, beyond, strict=True):
+        assert both.shape == (4000, 32)
+        assert np.array_equal(both[:1024], short)
+        assert both[2004 : 2004 + 400 : 4] == pytest.approx(both[1:101], abs=1e-5)  # long position 4 p is short position p
+
+
 def test_gguf_frequency_divisors_divide() -> None:
     divisors = tuple(1.0 + index for index in range(32))
     assert frequencies(frequency_divisors=divisors)[0] == pytest.approx(PLAIN / np.array(divisors), rel=3e-7)

@@ -192,3 +192,14 @@ def test_tool_arguments_given_as_json_text_become_objects() -> None:
     assert messages[0]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
     assert messages[0]["tool_calls"][1] == broken
     assert call["function"]["arguments"] == '{"a": 1}'  # type: ignore[index]
+
+
+@pytest.mark.parametrize("source", ["{% if", "{{ x|nonsense }}", "(" * 9 + "{{", "{{ " + "x" * (1 << 20) + " }}"])
+def test_a_broken_template_of_a_model_is_refused_when_it_is_used(source: str) -> None:
+    template = ChatTemplate({"default": "{{ messages[0].content }}", "tool_use": source}, {}, lenient=True)
+    messages = [{"role": "user", "content": "hi"}]
+    assert template.render(messages) == "hi"
+    with pytest.raises(InvalidRequestError, match="not valid Jinja"):
+        template.render(messages, tools=[{"type": "function"}])
+    with pytest.raises(LoadError, match="not valid Jinja"):
+        ChatTemplate({"default": source}, {})

@@ -53,7 +53,7 @@ def build_core(
     """
     # The face in front of the core has read the same configuration and logged what is odd about it.
     checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
-    loaded, resolved = load_and_resolve(config, checkpoint, checkpoint.weight_bytes)
+    loaded, resolved = load_and_resolve(config, checkpoint)
     worker = Worker(resolved.config, loaded)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(resolved.config, observed, checkpoint.weights_version, worker.swap_block_s, clock=clock)

@@ -33,6 +33,8 @@ class Prepared:
     request: Request
     prompt: str | None
 
+_LONG_ROPE_SALT = "\0longrope"
+
 
 class InputProcessor:
     """Checks everything a request may get wrong, so that the core need not. Safe to use from several threads.
@@ -54,6 +56,7 @@ class InputProcessor:
         self._vocab_size = model.vocab_size
         self._eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
         self._max_model_len = max_model_len
+        self._longest_short_prompt = model.rope.longest_short_prompt(max_model_len)
         self.scheduler_policy = scheduler_policy
         self._random_seed = random_seed
 
@@ -83,12 +86,17 @@ class InputProcessor:
             max_tokens=max_tokens,
             stop_token_ids=sorted({*stop_token_ids, *sampling.stop_token_ids}),
             arrival_s=arrival_s,
-            cache_salt=options.cache_salt,
+            cache_salt=self._cache_salt(options.cache_salt, len(token_ids)),
             priority=options.priority,
             tenant=options.tenant,
             deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
         )
         return Prepared(request, parts.text)
+
+    def _cache_salt(self, given: str, num_prompt: int) -> str:
+        """Another one for prompts that are computed with the long factors of longrope: equal tokens have other keys there."""
+        is_long = self._longest_short_prompt is not None and num_prompt > self._longest_short_prompt
+        return given + _LONG_ROPE_SALT if is_long else given
 
     def _check_envelope(self, request_id: str, options: RequestOptions) -> None:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:

@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 
 from octavo.config.loading import LoadingConfig
-from octavo.errors import ConfigError, LoadError
+from octavo.errors import ConfigError, InvalidRequestError, LoadError
 from octavo.loader.fields import Fields, read_json_object
 from octavo.loader.hf_config import generation_defaults
 from octavo.loader.sampling_advice import SamplingAdvice
+from octavo.sampling_params import SamplingParams
 
-_NAMES = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "max_new_tokens")
+_FIELDS = {
+    **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")},
+    "max_new_tokens": "max_tokens",
+}
+"""Key of generation_config.json -> field of SamplingParams."""
 
 
 def sampling_in_force(loading: LoadingConfig, advice: SamplingAdvice) -> SamplingAdvice:
@@ -54,11 +59,13 @@ def _from_json(text: str) -> dict[str, float | int]:
     if not isinstance(values, dict):
         raise ConfigError(f"{flag} is {text[:100]!r}; it must be a JSON object", param="override_generation_config")
     for name in values:
-        if name not in _NAMES:
+        if name not in _FIELDS:
             raise ConfigError(
-                f"{flag} has the key {name[:100]!r}; known: {', '.join(_NAMES)}", param="override_generation_config"
+                f"{flag} has the key {name[:100]!r}; known: {', '.join(_FIELDS)}", param="override_generation_config"
             )
+    given = {_FIELDS[name]: value for name, value in values.items() if value is not None}
     try:
-        return generation_defaults(Fields(values, flag))
-    except LoadError as error:
-        raise ConfigError(error.message, param="override_generation_config") from None
+        checked = SamplingParams(**given)
+    except InvalidRequestError as error:
+        raise ConfigError(f"{flag}: {error.message}", param="override_generation_config") from None
+    return {name: getattr(checked, name) for name in given}

@@ -140,3 +140,14 @@ def test_a_seed_fixes_the_seeds_of_requests_that_bring_none() -> None:
     drawn = [first() for _ in range(3)]
     assert drawn == [again() for _ in range(3)] and len(set(drawn)) == 3 and drawn[0] != other()
     assert all(0 <= seed < 2**63 for seed in drawn) and seeds(None)() != seeds(None)()
+
+
+@pytest.mark.parametrize(("length", "is_long"), [(1, False), (64, False), (65, True), (100, True)])
+@pytest.mark.parametrize("salt", ["", "mine"])
+def test_prompts_with_the_long_factors_of_longrope_share_no_cache_with_short_ones(
+    length: int, is_long: bool, salt: str
+) -> None:
+    rope = replace(MODEL.rope, kind="longrope", original_max_position=64, short_factors=(1.0,), long_factors=(2.0,))
+    wide = InputProcessor(byte_tokenizer(), replace(MODEL, rope=rope), 128)
+    request = wide.prepare([1] * length, SamplingParams(), "r", RequestOptions(cache_salt=salt), arrival_s=0.0).request
+    assert (request.cache_salt != salt) == is_long

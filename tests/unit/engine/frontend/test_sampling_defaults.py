@@ -47,7 +47,7 @@ def test_overriding_wins_and_leaves_the_rest() -> None:
         ({"override_generation_config": "[1]"}, "it must be a JSON object"),
         ({"override_generation_config": "{"}, "it must be a JSON object"),
         ({"override_generation_config": '{"temprature": 1}'}, "has the key 'temprature'; known: temperature"),
-        ({"override_generation_config": '{"temperature": -1}'}, "temperature is -1, expected 0.0 to 100.0"),
+        ({"override_generation_config": '{"temperature": -1}'}, "config: temperature is -1; it must be 0 to 100"),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(loading: dict[str, str], words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fakes import write_model
@@ -14,7 +15,7 @@ from octavo.engine.frontend.served_model import load_served_model, locate_model
 from octavo.errors import LoadError
 
 
-def located(**loading: str) -> EngineConfig:
+def located(**loading: Any) -> EngineConfig:
     return locate_model(EngineConfig(loading=LoadingConfig(load_format="dummy", **loading)))
 
 

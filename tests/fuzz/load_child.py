@@ -1,0 +1,86 @@
+"""A process that loads damaged files, one after the other, and prints what came of each: FOLDER KIND FIRST LAST.
+
+A line per seed: seed, "loaded", "refused" (an error of octavo's own) or "fault", and what was raised. The process limits its
+own memory and the processor time of a load; who started it watches the clock too, for a load that waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import shutil
+import sys
+import traceback
+from pathlib import Path
+
+from tests.fuzz.mutations import gguf_bytes, write_folder
+
+from octavo.errors import LoadError, OctavoError
+from octavo.loader.checkpoint import open_checkpoint, open_config
+from octavo.models.registry import declare
+from octavo.text.chat_encoding import encode_chat
+from octavo.text.chat_template import ChatTemplate
+from octavo.text.load import load_tokenizer
+
+MEMORY_BYTES = 1 << 30
+ADDRESS_BYTES = 4 << 30
+HANG_CPU_S = 20
+TEXT = "ab h\u00e9llo <s> \u2581\U0001f600 \n\x00</s>"
+
+
+def load(path: Path) -> str:
+    """Everything that serving reads of a file; raises what it raises. "refused" where a part is, with all else read."""
+    refused: list[OctavoError] = []
+    try:
+        open_config(path)
+    except LoadError as error:
+        refused.append(error)
+    try:
+        tokenizer = load_tokenizer(path)
+        ids = tokenizer.encode(TEXT)
+        assert all(token_id >= 0 for token_id in ids)
+        tokenizer.decode(ids)
+        template = ChatTemplate.for_tokenizer(tokenizer)
+        with contextlib.closing(template):
+            encode_chat(tokenizer, template, [{"role": "user", "content": "ab h\u00e9llo"}])
+    except OctavoError as error:
+        refused.append(error)
+    try:
+        for tensor in open_checkpoint(path, declare, quiet=True).tensors.values():
+            tensor.check_finite()
+            assert tensor.to_float32().shape == tensor.shape
+    except LoadError as error:
+        refused.append(error)
+    for refusal in refused:
+        assert "\n" not in refusal.message and len(refusal.message) < 2000, refusal.message
+    return "refused" if refused else "loaded"
+
+
+def main() -> None:
+    place, kind, first, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
+    for seed in range(first, last):
+        path = place / f"{kind}-{seed}"
+        if kind == "gguf":
+            path = path.with_suffix(".gguf")
+            path.write_bytes(gguf_bytes(seed))
+        else:
+            path.mkdir()
+            write_folder(path, seed)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        spent_s = int(used.ru_utime + used.ru_stime)
+        resource.setrlimit(resource.RLIMIT_CPU, (spent_s + HANG_CPU_S, resource.RLIM_INFINITY))
+        try:
+            outcome = load(path)
+        except BaseException as error:
+            outcome = "fault " + " ".join(traceback.format_exception_only(error)[-1].split())[:300]
+        if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > MEMORY_BYTES:
+            outcome = "fault more memory than the limit"
+        print(seed, outcome, flush=True)
+        if outcome.startswith("fault more"):
+            return
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+if __name__ == "__main__":
+    main()

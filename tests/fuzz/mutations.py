@@ -1,0 +1,325 @@
+"""Damaged model files: each a function of a seed. Half of the damage is done to the structure, half to the bytes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+LAYERS, HIDDEN, HEADS, INNER, WORDS = 2, 32, 4, 48, 60
+TOKENS = [
+    "<unk>",
+    "<s>",
+    "</s>",
+    "<|im_end|>",
+    *(f"<0x{byte:02X}>" for byte in range(256)),
+    "\u2581",
+    *"abcdefgh",
+    "ab",
+    "\u2581a",
+]
+VOCAB = len(TOKENS)
+NUMBERS = [0, 1, -1, 2, 3, 7, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, -(2**63)]
+ODD: list[Any] = [
+    *(None, True, False, "", "x", [], {}, [1], {"a": 1}, 0.5, -1.5, 1e300, float("inf"), float("nan")),
+    *(10**400, "9" * 5000, "a" * 200_000, [0] * 5000, [[[[[]]]]], "\u0000", "\ufeff", "<s>", ["<s>"], {"content": "<s>"}),
+]
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+TEMPLATES = [
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{{ 'a' * 10**9 }}",
+    "{{ ''|center(10**9) }}",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "{{ ().__class__.__bases__ }}",
+    "{% if",
+    "{{ x|nonsense }}",
+    "(" * 5000,
+    "{{ " + "[" * 500 + "]" * 500 + " }}",
+    "{{ raise_exception('no') }}",
+]
+_CODES = {"u8": (0, "B"), "i8": (1, "b"), "u16": (2, "H"), "u32": (4, "I"), "i32": (5, "i"), "f32": (6, "f"), "bool": (7, "?")}
+_CODES |= {"u64": (10, "Q"), "i64": (11, "q"), "f64": (12, "d")}
+
+
+def tensors() -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """Hugging Face name -> values of a small Llama."""
+    rng = np.random.default_rng(3)
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}."
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            shapes[f"{at}self_attn.{name}.weight"] = (HIDDEN, HIDDEN)
+        shapes |= {f"{at}mlp.{name}.weight": (INNER, HIDDEN) for name in ("gate_proj", "up_proj")}
+        shapes[f"{at}mlp.down_proj.weight"] = (HIDDEN, INNER)
+        shapes |= {f"{at}{name}.weight": (HIDDEN,) for name in ("input_layernorm", "post_attention_layernorm")}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def damage_bytes(content: bytes, rng: random.Random, reach: int) -> bytes:
+    """One to four small changes in the first `reach` bytes, where damage hurts most."""
+    data = bytearray(content)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(max(1, min(reach, len(data))))
+        kind = rng.choice(["byte", "u32", "u64", "cut", "drop", "grow", "swap"])
+        if kind == "byte":
+            data[at : at + 1] = bytes([rng.randrange(256)])
+        elif kind == "u32":
+            data[at : at + 4] = struct.pack("<I", rng.choice(NUMBERS) & 0xFFFFFFFF)
+        elif kind == "u64":
+            data[at : at + 8] = struct.pack("<Q", rng.choice(NUMBERS) & 0xFFFFFFFFFFFFFFFF)
+        elif kind == "cut":
+            del data[at:]
+        elif kind == "drop":
+            del data[at : at + rng.randint(1, 9)]
+        elif kind == "grow":
+            data[at:at] = rng.randbytes(rng.randint(1, 9))
+        else:
+            other = rng.randrange(max(1, min(reach, len(data))))
+            data[at : at + 8], data[other : other + 8] = data[other : other + 8], data[at : at + 8]
+    return bytes(data)
+
+
+# GGUF
+
+
+def gguf_keys(model: str) -> dict[str, tuple[str, Any]]:
+    """Key -> (type, value)."""
+    head = {"block_count": LAYERS, "context_length": 256, "embedding_length": HIDDEN, "feed_forward_length": INNER}
+    keys: dict[str, tuple[str, Any]] = {"general.architecture": ("str", "llama"), "general.name": ("str", "fuzz")}
+    keys |= {f"llama.{name}": ("u32", value) for name, value in head.items()}
+    keys["llama.attention.head_count"] = ("u32", HEADS)
+    keys["llama.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
+    keys["tokenizer.ggml.model"] = ("str", model)
+    keys["tokenizer.ggml.pre"] = ("str", "gpt-2")
+    keys["tokenizer.ggml.tokens"] = ("[str", TOKENS)
+    keys["tokenizer.ggml.scores"] = ("[f32", [-float(index) for index in range(VOCAB)])
+    keys["tokenizer.ggml.token_type"] = ("[i32", [2, 3, 3, 3, *[6] * 256, *[1] * (VOCAB - 260)])
+    keys["tokenizer.ggml.merges"] = ("[str", ["a b"])
+    keys |= {f"tokenizer.ggml.{name}_token_id": ("u32", value) for name, value in (("bos", 1), ("eos", 2), ("unknown", 0))}
+    keys["tokenizer.chat_template"] = ("str", TEMPLATE)
+    return keys
+
+
+def _text(value: str) -> bytes:
+    raw = value.encode("utf-8", "surrogatepass")
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _number(kind: str, value: Any) -> bytes:
+    code = _CODES[kind][1]
+    if code in "fd":
+        return struct.pack("<" + code, value)
+    size = struct.calcsize("<" + code)
+    return bool(value).to_bytes(1, "little") if code == "?" else (int(value) % (1 << 8 * size)).to_bytes(size, "little")
+
+
+def _value(kind: str, value: Any) -> bytes:
+    if kind == "str":
+        return struct.pack("<I", 8) + _text(value)
+    if kind == "[str":
+        return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(_text, value))
+    if kind[0] == "[":
+        body = b"".join(_number(kind[1:], item) for item in value)
+        return struct.pack("<IIQ", 9, _CODES[kind[1:]][0], len(value)) + body
+    return struct.pack("<I", _CODES[kind][0]) + _number(kind, value)
+
+
+def _damage_key(keys: dict[str, tuple[str, Any]], rng: random.Random) -> None:
+    name = rng.choice([*keys, "llama.rope.scaling.type", "llama.rope.freq_base", "llama.attention.sliding_window", "x.y"])
+    kind, value = keys.get(name, ("u32", 1))
+    what = rng.choice(["drop", "number", "text", "list", "entry", "repeat", "shorten", "long", "charsmap"])
+    if what == "drop":
+        keys.pop(name, None)
+    elif what == "number":
+        kind = rng.choice(list(_CODES))
+        keys[name] = (kind, rng.choice([0.0, -1.0, 1e30, float("nan")]) if kind[0] == "f" else rng.choice(NUMBERS))
+    elif what == "text":
+        keys[name] = ("str", rng.choice(["", "x", "yarn", "longrope", "t5", "llama", "a" * 70_000, *TEMPLATES]))
+    elif what == "list":
+        keys[name] = ("[i32", [rng.choice(NUMBERS) for _ in range(rng.choice([0, 1, LAYERS, 300]))])
+    elif what == "charsmap":
+        keys["tokenizer.ggml.precompiled_charsmap"] = (
+            "[u8",
+            [*struct.pack("<I", rng.choice([0, 4, 8, 400])), *rng.randbytes(rng.choice([0, 8, 500]))],
+        )
+    elif isinstance(value, list) and value:
+        items, at = list(value), rng.randrange(len(value))
+        if what == "shorten":
+            items = items[:at]
+        elif what == "repeat":
+            items = items * rng.choice([2, 50])
+        elif kind == "[str":
+            items[at] = (
+                "z" * rng.choice([5000, 250_000])
+                if what == "long"
+                else rng.choice(["", " ", "a", "\u2581", "\ud800", "<s>", "a b c"])
+            )
+        else:
+            items[at] = rng.choice([0.0, float("nan"), float("inf")]) if kind == "[f32" else rng.choice(NUMBERS)
+        keys[name] = (kind, items)
+
+
+def gguf_bytes(seed: int) -> bytes:
+    """A damaged GGUF file."""
+    rng = random.Random(f"gguf {seed}")
+    keys = gguf_keys(rng.choice(["llama", "gpt2", "t5"]))
+    structural = seed % 2 == 0
+    for _ in range(rng.randint(1, 3) if structural else 0):
+        _damage_key(keys, rng)
+    names = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate"}
+    names |= {
+        "up_proj": "ffn_up",
+        "down_proj": "ffn_down",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    }
+    infos, body = b"", b""
+    for name, array in tensors().items():
+        part = name.split(".")
+        short = (
+            f"blk.{part[2]}.{names[part[-2]]}.weight"
+            if len(part) > 3
+            else {"embed_tokens": "token_embd.weight"}.get(part[1], "output_norm.weight")
+        )
+        shape, kind, offset = [int(extent) for extent in reversed(array.shape)], 0, len(body)
+        if structural and rng.random() < 0.02:
+            shape[rng.randrange(len(shape))] = rng.choice(NUMBERS) & (2**64 - 1)
+        if structural and rng.random() < 0.02:
+            kind, offset = rng.choice([1, 2, 8, 12, 30, 99]), rng.choice([offset, rng.choice(NUMBERS) & (2**64 - 1)])
+        infos += (
+            _text(short)
+            + struct.pack("<I", len(shape))
+            + b"".join(struct.pack("<Q", n) for n in shape)
+            + struct.pack("<IQ", kind, offset)
+        )
+        body += array.tobytes() + b"\0" * (-array.nbytes % 32)
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors()), len(keys))
+    head += b"".join(_text(key) + _value(*pair) for key, pair in keys.items()) + infos
+    content = head + b"\0" * (-len(head) % 32) + body
+    return content if structural else damage_bytes(content, rng, rng.choice([len(head), 600, len(content)]))
+
+
+# Folders
+
+
+def folder_files() -> dict[str, Any]:
+    """File name -> JSON content; model.safetensors is bytes."""
+    config = {
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB, "hidden_size": HIDDEN},
+        **{"intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS},
+        **{"max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e4},
+        **{
+            "rope_scaling": {"rope_type": "yarn", "factor": 2.0},
+            "eos_token_id": 2,
+            "bos_token_id": 1,
+            "torch_dtype": "float32",
+        },
+    }
+    header, parts = {}, b""
+    for name, array in tensors().items():
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(parts), len(parts) + array.nbytes]}
+        parts += array.tobytes()
+    special = [
+        {
+            "id": i,
+            "content": TOKENS[i],
+            "special": True,
+            "normalized": False,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+        }
+        for i in range(4)
+    ]
+    charsmap = base64.b64encode(struct.pack("<I", 8) + bytes(8) + b"a\0b\0").decode()
+    tokenizer: dict[str, Any] = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": special}
+    tokenizer["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+    tokenizer["pre_tokenizer"] = None
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+    }
+    tokenizer["decoder"] = {
+        "type": "Sequence",
+        "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "},
+            {"type": "ByteFallback"},
+            {"type": "Fuse"},
+        ],
+    }
+    bpe = {
+        "type": "BPE",
+        "unk_token": "<unk>",
+        "byte_fallback": True,
+        "fuse_unk": True,
+        "vocab": {t: i for i, t in enumerate(TOKENS)},
+        "merges": [["a", "b"]],
+    }
+    unigram = {"type": "Unigram", "unk_id": 0, "byte_fallback": True, "vocab": [[t, -float(i)] for i, t in enumerate(TOKENS)]}
+    return {
+        "config.json": config,
+        "generation_config.json": {"eos_token_id": [2], "temperature": 0.5, "top_k": 20},
+        "tokenizer.json": {**tokenizer, "model": bpe},
+        "unigram": {**tokenizer, "model": unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap}},
+        "tokenizer_config.json": {"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE, "add_bos_token": True},
+        "header": header,
+        "parts": parts,
+    }
+
+
+def _damage_json(value: Any, rng: random.Random) -> Any:
+    """value with one place changed, found by walking down at random."""
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        key = rng.choice(list(value))
+        what = rng.random()
+        if what < 0.12:
+            return {name: item for name, item in value.items() if name != key}
+        if what < 0.2:
+            return {**value, rng.choice(["x", "9" * 4000, key + "x"]): value[key]}
+        return {**value, key: _damage_json(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.85:
+        at = rng.randrange(len(value))
+        what = rng.random()
+        if what < 0.1:
+            return value[:at]
+        if what < 0.2:
+            return value * 3
+        return [*value[:at], _damage_json(value[at], rng), *value[at + 1 :]]
+    return rng.choice([*NUMBERS, *ODD, *TEMPLATES])
+
+
+def write_folder(folder: Path, seed: int) -> None:
+    """A damaged model folder."""
+    rng = random.Random(f"folder {seed}")
+    files = folder_files()
+    unigram, parts, header = files.pop("unigram"), files.pop("parts"), files.pop("header")
+    if rng.random() < 0.4:
+        files["tokenizer.json"] = unigram
+    target = rng.choice([*files, "tokenizer.json", "header"])
+    structural = seed % 2 == 0
+    if structural:
+        for _ in range(rng.randint(1, 3)):
+            if target == "header":
+                header = _damage_json(header, rng)
+            else:
+                files[target] = _damage_json(files[target], rng)
+    raw = {name: _dump(content) for name, content in files.items()}
+    head = _dump(header)
+    raw["model.safetensors"] = struct.pack("<Q", len(head)) + head + parts
+    if not structural:
+        name = "model.safetensors" if target == "header" else target
+        raw[name] = damage_bytes(raw[name], rng, len(head) + 8 if target == "header" else len(raw[name]))
+    for name, content in raw.items():
+        (folder / name).write_bytes(content)
+
+
+def _dump(content: Any) -> bytes:
+    """JSON, with integers of any length and lone surrogates."""
+    return json.dumps(content, ensure_ascii=False, default=str).encode("utf-8", "surrogatepass")
