@@ -6,6 +6,7 @@ from typing import Any
 
 import litellm
 import pytest
+from litellm.exceptions import ContextWindowExceededError
 from tests.served import Served
 
 
@@ -29,5 +30,5 @@ def test_an_answer_goes_back_in_twice(served: Served, stream: bool, as_dict: boo
 
 def test_a_prompt_that_does_not_fit_is_the_error_that_it_falls_back_on(served: Served) -> None:
     messages = [{"role": "user", "content": "word " * 2000}]
-    with pytest.raises(litellm.ContextWindowExceededError):
+    with pytest.raises(ContextWindowExceededError):
         litellm.completion(messages=messages, **options(served))

@@ -207,23 +207,8 @@ def gguf_bytes(seed: int) -> bytes:
 # Folders
 
 
-def folder_files() -> dict[str, Any]:
-    """File name -> JSON content; model.safetensors is bytes."""
-    config = {
-        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB, "hidden_size": HIDDEN},
-        **{"intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS},
-        **{"max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e4},
-        **{
-            "rope_scaling": {"rope_type": "yarn", "factor": 2.0},
-            "eos_token_id": 2,
-            "bos_token_id": 1,
-            "torch_dtype": "float32",
-        },
-    }
-    header, parts = {}, b""
-    for name, array in tensors().items():
-        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(parts), len(parts) + array.nbytes]}
-        parts += array.tobytes()
+def _tokenizers() -> tuple[dict[str, Any], dict[str, Any]]:
+    """tokenizer.json as BPE and as unigram with a charsmap."""
     special = [
         {
             "id": i,
@@ -263,11 +248,33 @@ def folder_files() -> dict[str, Any]:
         "merges": [["a", "b"]],
     }
     unigram = {"type": "Unigram", "unk_id": 0, "byte_fallback": True, "vocab": [[t, -float(i)] for i, t in enumerate(TOKENS)]}
+    charsmapped = {"type": "Precompiled", "precompiled_charsmap": charsmap}
+    return {**tokenizer, "model": bpe}, {**tokenizer, "model": unigram, "normalizer": charsmapped}
+
+
+def folder_files() -> dict[str, Any]:
+    """File name -> JSON content; model.safetensors is bytes."""
+    config = {
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB, "hidden_size": HIDDEN},
+        **{"intermediate_size": INNER, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": HEADS},
+        **{"max_position_embeddings": 256, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "rope_theta": 1e4},
+        **{
+            "rope_scaling": {"rope_type": "yarn", "factor": 2.0},
+            "eos_token_id": 2,
+            "bos_token_id": 1,
+            "torch_dtype": "float32",
+        },
+    }
+    header, parts = {}, b""
+    for name, array in tensors().items():
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(parts), len(parts) + array.nbytes]}
+        parts += array.tobytes()
+    bpe, unigram = _tokenizers()
     return {
         "config.json": config,
         "generation_config.json": {"eos_token_id": [2], "temperature": 0.5, "top_k": 20},
-        "tokenizer.json": {**tokenizer, "model": bpe},
-        "unigram": {**tokenizer, "model": unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": charsmap}},
+        "tokenizer.json": bpe,
+        "unigram": unigram,
         "tokenizer_config.json": {"bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE, "add_bos_token": True},
         "header": header,
         "parts": parts,

@@ -93,7 +93,12 @@ def test_usage_chunk_comes_last_and_only_when_asked_for(client: openai.OpenAI) -
 
 
 def test_continuous_usage_counts_up(http: httpx.Client) -> None:
-    body = {"prompt": "x", "max_tokens": 2, "stream": True, "stream_options": {"continuous_usage_stats": True}}
+    body = {
+        "prompt": "x",
+        "max_tokens": 2,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }
     text = http.post("/v1/completions", json=body).text
     assert '"completion_tokens":1,' in text and '"completion_tokens":2,' in text
     assert text.endswith("data: [DONE]\n\n")

@@ -240,6 +240,9 @@ def test_a_body_that_trickles_after_its_answer_is_cut_off(
 def test_the_rest_of_a_body_may_come_after_the_answer_and_the_connection_lives_on(server: LiveServer) -> None:
     with server.connect() as sock:
         sock.sendall(post(framed=b"content-length: 20\r\n\r\n").replace(b"/v1/completions", b"/nowhere"))
-        assert sock.recv(65536).startswith(b"HTTP/1.1 404")
+        refused = b""
+        while not refused.endswith(b"}}"):
+            refused += sock.recv(65536)
+        assert refused.startswith(b"HTTP/1.1 404")
         sock.sendall(b"x" * 20 + post())
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")

@@ -7,6 +7,9 @@ from typing import Protocol
 from octavo.scheduler.budget import StepBudget
 from octavo.sequence import Sequence
 
+NO_DRAFTS: list[int] = []
+"""Shared by all shares without drafts, never modified."""
+
 
 class Drafter(Protocol):
     """A guess changes how many steps an answer takes, never a token of it."""

@@ -60,8 +60,9 @@ class InFlight:
     ) -> None:
         """The step, the oldest of all, is over: its sequences may be scheduled again, and what is left of its orphans goes."""
         manager.end_step(lost_slots, lost_blocks)
+        get = running.get
         for share in plan.sequences:
-            sequence = running.get(share.seq_id)
+            sequence = get(share.seq_id)
             if sequence is not None:
                 sequence.in_flight = False
             elif share.seq_id in self.orphans:

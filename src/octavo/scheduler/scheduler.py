@@ -20,7 +20,7 @@ from octavo.scheduler.admission import AdmissionRule, match_of
 from octavo.scheduler.budget import StepBudget, StepLimits
 from octavo.scheduler.checks import check_books, check_runnable, fitting_max_model_len
 from octavo.scheduler.deadlines import Deadlines
-from octavo.scheduler.drafter import Drafter, drafts_of
+from octavo.scheduler.drafter import NO_DRAFTS, Drafter, drafts_of
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.in_flight import InFlight
 from octavo.scheduler.order import Order, SortKey
@@ -232,10 +232,10 @@ class Scheduler:
         for sequence in list(self._running.values()):
             if sequence.in_flight:
                 continue
-            if kind_of(sequence, sequence.num_computed) is ShareKind.PREFILL:
-                prefills.append(sequence)
-            else:
+            if sequence.is_decoding or kind_of(sequence, sequence.num_computed) is ShareKind.DECODE:
                 self._continue(sequence, ShareKind.DECODE, step)
+            else:
+                prefills.append(sequence)
         target_s = self._limits.target_itl_s
         if target_s is not None and step.shares:
             step.budget.prefill_tokens = self.estimator.prefill_budget(target_s, step.shares.values(), prefills)
@@ -251,13 +251,13 @@ class Scheduler:
             return  # it gave way to one before it in this very step, and may even have been admitted again
         num_new = step.budget.share(sequence, sequence.num_computed, kind)
         if num_new > 0:
-            drafts, growth = [], None
+            drafts, growth = NO_DRAFTS, None
             if kind is ShareKind.DECODE and self._drafter is not None:
                 drafts = drafts_of(self._drafter, sequence, num_new, step.budget, self.max_model_len)
                 last = sequence.num_computed + num_new + len(drafts)
                 growth = self._manager.grow(sequence.seq_id, sequence.num_computed, last)
             if growth is None:
-                drafts = []  # nobody gives way to a guess
+                drafts = NO_DRAFTS  # nobody gives way to a guess
                 growth = self._grow(sequence, num_new, step)
             if growth is not None:
                 step.add(sequence, kind, num_new, growth, growth.new_block_ids, drafts)

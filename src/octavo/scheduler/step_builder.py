@@ -26,10 +26,10 @@ class WorkerMemory:
     def known(self) -> Set[int]:
         return self._num_told.keys()
 
-    def tell(self, sequence: Sequence) -> list[int] | None:
-        """The plan in the making tells the worker all tokens of this sequence. Returns those that are new to it, in order; None
-        if the sequence is new to it."""
-        num_told, num_tokens = self._num_told.get(sequence.seq_id), sequence.num_tokens
+    def tell(self, sequence: Sequence, num_tokens: int) -> list[int] | None:
+        """The plan in the making tells the worker all num_tokens tokens of this sequence. Returns those that are new to it, in
+        order; None if the sequence is new to it."""
+        num_told = self._num_told.get(sequence.seq_id)
         self._num_told[sequence.seq_id] = num_tokens
         if num_told is None:
             return None
@@ -69,9 +69,9 @@ class StepBuilder:
 
         block_ids: what the worker appends to its table of the sequence.
         """
-        first = sequence.num_computed
-        needs_sample = first + num_new == sequence.num_tokens
-        told = self._worker.tell(sequence)
+        first, num_tokens = sequence.num_computed, sequence.num_tokens
+        needs_sample = first + num_new == num_tokens
+        told = self._worker.tell(sequence, num_tokens)
         share = ScheduledSequence(
             sequence.seq_id,
             kind,

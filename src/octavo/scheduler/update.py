@@ -65,26 +65,29 @@ def settle_share(
     update.prompt_logprobs = reported
     if share.needs_sample:
         assert sampled is not None, "the worker returned no token for it"
-        num_accepted = _num_accepted(share, sampled)
+        assert sampled.token_ids, "the worker returned no token for it"
+        num_accepted = _num_accepted(share, sampled) if share.draft_token_ids or sampled.num_accepted else 0
+        new_token_ids = update.new_token_ids
         for token_id in sampled.token_ids:
-            update.new_token_ids.append(token_id)
+            assert 0 <= token_id <= MAX_TOKEN_ID, f"the worker returned token id {token_id}"
+            new_token_ids.append(token_id)
             update.finish_reason = append_token(sequence, token_id, max_model_len)
             if update.finish_reason is not None:
                 break  # what was sampled or forced behind the end is no part of the answer
         update.stop_token_id = sequence.stop_token_id
-        update.logprobs = sampled.logprobs[: len(update.new_token_ids)]
-        # The last new token is not computed yet, except where an accepted draft was the end.
-        sequence.num_computed += min(num_accepted, len(update.new_token_ids))
+        if sampled.logprobs:
+            update.logprobs = sampled.logprobs[: len(new_token_ids)]
+        if num_accepted:
+            # The last new token is not computed yet, except where an accepted draft was the end.
+            sequence.num_computed += min(num_accepted, len(new_token_ids))
     return update
 
 
 def _num_accepted(share: ScheduledSequence, sampled: SampledTokens) -> int:
     """Drafts of the share that were accepted. Raises AssertionError for tokens that cannot follow from them."""
     token_ids, num_accepted = sampled.token_ids, sampled.num_accepted
-    assert token_ids and min(token_ids) >= 0 and max(token_ids) <= MAX_TOKEN_ID, f"the worker returned token ids {token_ids}"
-    if num_accepted or share.draft_token_ids:
-        is_prefix = token_ids[:num_accepted] == share.draft_token_ids[:num_accepted]
-        assert 0 <= num_accepted < len(token_ids) and is_prefix, f"{num_accepted} of {share.draft_token_ids}: {token_ids}"
+    is_prefix = token_ids[:num_accepted] == share.draft_token_ids[:num_accepted]
+    assert 0 <= num_accepted < len(token_ids) and is_prefix, f"{num_accepted} of {share.draft_token_ids}: {token_ids}"
     return num_accepted
 
 

@@ -45,14 +45,14 @@ def test_a_preempted_sequence_is_told_again_with_its_prompt_and_output_apart() -
 
 def test_the_worker_is_told_every_token_once_and_after_it_forgot_all_of_them() -> None:
     worker, sequence = WorkerMemory(), make_sequence(1, [5, 6])
-    assert worker.tell(sequence) is None and worker.tell(sequence) == []
+    assert worker.tell(sequence, sequence.num_tokens) is None and worker.tell(sequence, sequence.num_tokens) == []
     sequence.output_token_ids += [7]
-    assert worker.tell(sequence) == [7] and worker.tell(sequence) == []
+    assert worker.tell(sequence, sequence.num_tokens) == [7] and worker.tell(sequence, sequence.num_tokens) == []
     sequence.output_token_ids += [8, 9]
-    assert worker.tell(sequence) == [8, 9]
+    assert worker.tell(sequence, sequence.num_tokens) == [8, 9]
     worker.forget(1)
     worker.forget(1)
-    assert worker.take_removed() == [1] and worker.take_removed() == [] and worker.tell(sequence) is None
+    assert worker.take_removed() == [1] and worker.take_removed() == [] and worker.tell(sequence, sequence.num_tokens) is None
 
 
 def test_drafts_stand_behind_the_known_tokens() -> None:
