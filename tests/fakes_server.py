@@ -22,11 +22,13 @@ from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
+from octavo.grammar.forms import Forms
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.report import MemoryReport
 from octavo.kvcache.survey import memory_report
 from octavo.request import NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.emitter import TextEmitter
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
@@ -103,7 +105,11 @@ class FakeEngine:
         self.requests: list[tuple[list[int], SamplingParams, int, str]] = []
         self.tenants: list[str] = []
         self.timeouts_s: list[float | None] = []
+        self.forms = Forms()
         self._changed = asyncio.Condition()
+
+    async def check_form(self, form: StructuredOutputsParams) -> None:
+        await asyncio.to_thread(self.forms.grammar, form)
 
     async def generate(
         self,
@@ -121,7 +127,9 @@ class FakeEngine:
         if self.fail_first is not None:
             raise self.fail_first
         policy = self.resolved_config.scheduler.scheduler_policy
-        processor = InputProcessor(self.tokenizer, self.model_config, self.max_model_len, scheduler_policy=policy)
+        processor = InputProcessor(
+            self.tokenizer, self.model_config, self.max_model_len, scheduler_policy=policy, forms=self.forms
+        )
         request = processor.prepare(prompt, sampling_params, request_id, options, arrival_s=0.0).request
         self.running.add(request_id)
         await self._tell()
@@ -233,3 +241,4 @@ class FakeEngine:
 
     async def shutdown(self) -> None:
         self.was_shut_down = True
+        self.forms.close()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from octavo.errors import InvalidRequestError, OctavoError
     from octavo.llm import LLM
     from octavo.sampling_params import RequestOutputKind, SamplingParams
+    from octavo.structured_outputs import StructuredOutputsParams
 
 __version__ = "0.1.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "StructuredOutputsParams",
     "TextPrompt",
     "TokensPrompt",
     "__version__",
@@ -49,6 +51,7 @@ _HOMES = {
     "RequestOutput": "octavo.engine.frontend.outputs",
     "RequestOutputKind": "octavo.sampling_params",
     "SamplingParams": "octavo.sampling_params",
+    "StructuredOutputsParams": "octavo.structured_outputs",
     "TextPrompt": "octavo.engine.frontend.prompt",
     "TokensPrompt": "octavo.engine.frontend.prompt",
 }

@@ -71,6 +71,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     priority          lower is served first, for policies that look at it
     tenant            whose it is: the name of its API key or its `user` field
     deadline_s        when it ends with what it has, on the clock of arrival_s; None: never
+    grammar           what the output is held to (see grammar.source); "" is nothing
     """
 
     request_id: str
@@ -84,6 +85,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     priority: int = 0
     tenant: str = DEFAULT_TENANT
     deadline_s: float | None = None
+    grammar: str = ""
 
 
 def new_request_id(prefix: str = "req") -> str:

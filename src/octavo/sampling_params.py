@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.structured_outputs import StructuredOutputsParams
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 512
@@ -55,6 +56,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     detokenize          False leaves the text empty; stop strings need the text
     skip_special_tokens leave control tokens out of the text
     spaces_between_special_tokens  both values give the same text: control tokens stand in it as they are
+    structured_outputs  the form the output is held to: StructuredOutputsParams, or a mapping of its fields
     output_kind         what each delivery of LLMEngine and AsyncLLMEngine holds; LLM always delivers once
 
     The fields in `ABSENT` are vLLM's; only the values that ask for nothing are taken. bad_words_ids is the engine's: the token
@@ -83,6 +85,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
+    structured_outputs: StructuredOutputsParams | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     bad_words_ids: list[list[int]] = []
     best_of: Any = None
@@ -91,7 +94,6 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     early_stopping: Any = None
     allowed_token_ids: Any = None
     logits_processors: Any = None
-    structured_outputs: Any = None
     guided_decoding: Any = None
     truncate_prompt_tokens: Any = None
     extra_args: Any = None
@@ -120,6 +122,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
             )
         if self.stop and not self.detokenize:
             raise InvalidRequestError("stop needs the text, so detokenize must not be False", param="stop")
+        if self.structured_outputs is not None:
+            self.structured_outputs = StructuredOutputsParams.checked(self.structured_outputs)
         self._refuse_absent()
 
     @property
@@ -154,8 +158,7 @@ ABSENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "early_stopping": ((False,), "it belongs to beam search, which there is not"),
     "allowed_token_ids": (([],), "use logit_bias with 100 for the tokens that are wanted"),
     "logits_processors": (([],), "use logit_bias or bad_words"),
-    "structured_outputs": ((), "describe the form in the prompt and check the answer"),
-    "guided_decoding": ((), "describe the form in the prompt and check the answer"),
+    "guided_decoding": ((), "use structured_outputs"),
     "truncate_prompt_tokens": ((), "cut the prompt's token ids before the call"),
     "extra_args": (({},), "no plug-in reads it"),
 }

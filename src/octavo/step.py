@@ -30,6 +30,8 @@ class NewSequence(msgspec.Struct):
     sampling: SamplingParams
     stop_token_ids: list[int]
     """Masked before min_tokens outputs exist: the model's end-of-sequence ids (unless ignore_eos) and the request's."""
+    grammar: str = ""
+    """What the output is held to (see grammar.source); "" is nothing."""
 
 
 class ShareKind(enum.IntEnum):

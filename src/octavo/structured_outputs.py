@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +11,8 @@ import msgspec
 from octavo.errors import InvalidRequestError
 
 FORMS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
+_PLACE = re.compile(r" - at `\$(\.\w+)?.*`")
+"""Where a ValidationError says that the fault lies."""
 
 
 class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -34,9 +38,31 @@ class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True, 
     disable_any_whitespace: bool = False
     whitespace_pattern: str | None = None
 
+    @classmethod
+    def checked(cls, given: object) -> StructuredOutputsParams:
+        """One made of an object of this kind or a mapping of its fields, with the types that its fields have.
+
+        Raises InvalidRequestError naming the field, also when there are several forms.
+        """
+        if not isinstance(given, (cls, Mapping)):
+            raise InvalidRequestError(
+                f"structured_outputs must be a StructuredOutputsParams, not {type(given).__name__}", param="structured_outputs"
+            )
+        try:
+            checked = msgspec.convert(msgspec.to_builtins(given), cls)
+        except (msgspec.ValidationError, TypeError, ValueError, RecursionError) as error:
+            place = _PLACE.search(str(error))
+            param = "structured_outputs" + (place[1] if place is not None else "")
+            raise InvalidRequestError(f"{param}: {_PLACE.sub('', str(error))[:300]}", param=param) from None
+        checked._given()
+        return checked
+
     @property
     def form(self) -> str | None:
         """The name of the one form that is given; None if there is none. Raises InvalidRequestError when there are several."""
+        return self._given()
+
+    def _given(self) -> str | None:
         given = [name for name in FORMS if getattr(self, name) is not None and getattr(self, name) is not False]
         if len(given) > 1:
             raise InvalidRequestError(

@@ -21,11 +21,13 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("models",),
     ("ops",),
     ("text",),
+    ("grammar",),
     ("loader",),
     ("config",),
     ("sequence",),
     ("request", "step"),
     ("sampling_params", "registry", "log", "streams"),
+    ("structured_outputs", "sandbox"),
     ("errors",),
 )
 ROOMS = tuple(room for rooms in RANKING for room in rooms)

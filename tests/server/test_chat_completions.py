@@ -114,7 +114,7 @@ def test_tools_without_calls_reach_the_template(server: LiveServer, http: httpx.
         ),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tool_choice", "unsupported_field"),
         ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "unsupported_field"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "invalid_value"),
         ({"reasoning_effort": "high"}, "reasoning_effort", "unsupported_field"),
         ({"top_logprobs": 2}, "top_logprobs", "invalid_value"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "invalid_value"),

@@ -120,7 +120,7 @@ def test_unreadable_bodies_are_refused(http: httpx.Client, path: str, raw: bytes
         ({"stream": True, "stream_options": {"colour": 1}}, "stream_options.colour", "unknown_field"),
         ({"best_of": 2}, "best_of", "unsupported_field"),
         ({"suffix": "end"}, "suffix", "unsupported_field"),
-        ({"guided_json": {"type": "object"}}, "guided_json", "unsupported_field"),
+        ({"guided_json": {"not": {}}}, "guided_json", "unsupported_schema"),
         ({"use_beam_search": True}, "use_beam_search", "unsupported_field"),
         ({"priority": 1}, "priority", "invalid_value"),
         ({"cache_salt": "x" * 257}, "cache_salt", "invalid_value"),
@@ -218,6 +218,7 @@ FIELDS = st.sampled_from(
         *("stream", "stream_options", "stop", "logit_bias", "logprobs", "top_logprobs", "seed", "echo", "tools", "tool_choice"),
         *("stop_token_ids", "prompt_logprobs", "chat_template_kwargs", "continue_final_message", "response_format", "tokens"),
         *("cache_salt", "priority", "min_tokens", "ignore_eos", "add_generation_prompt", "repetition_penalty", "suffix"),
+        *("structured_outputs", "guided_json", "guided_choice", "guided_regex", "guided_grammar"),
     ]
 )
 MESSAGES = st.lists(st.dictionaries(st.sampled_from(["role", "content", "name", "tool_calls"]), VALUES, max_size=4), max_size=3)

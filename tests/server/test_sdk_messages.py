@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from pydantic import BaseModel
 from tests.server.conftest import MODEL, LiveServer
 
 USER = {"role": "user", "content": "Hi"}
@@ -178,15 +177,6 @@ def test_an_answer_of_the_sdk_goes_back_in_twice(server: LiveServer, client: ope
         messages += [message, message.model_dump(), USER]
     assert client.chat.completions.parse(model=MODEL, messages=messages).choices[0].message.parsed is None
     assert rendered(server).count("<|im_start|>assistant\nGr") == 4
-
-
-def test_a_form_that_cannot_be_kept_is_refused_by_its_name(client: openai.OpenAI) -> None:
-    class Answer(BaseModel):
-        value: int
-
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.chat.completions.parse(model=MODEL, messages=[USER], response_format=Answer)  # type: ignore[list-item]
-    assert caught.value.param == "response_format"
 
 
 @pytest.mark.parametrize(

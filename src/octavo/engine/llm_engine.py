@@ -66,6 +66,7 @@ class LLMEngine:
             random_seed=seeds(config.loading.seed),
         )
         self._outputs = OutputProcessor(model.tokenizer, self.ledger)
+        self._core_has_tokens = False
         self._aborted: list[RequestOutput] = []
         self._closed = False
         self._guard = Guard("LLMEngine")
@@ -100,6 +101,9 @@ class LLMEngine:
             options = replace(options, priority=priority)
         prepared = self._input.prepare(prompt, params, request_id, options, arrival_s=time.monotonic())
         self._outputs.add(prepared.request, prepared.prompt, output_kind or params.output_kind)
+        if prepared.request.grammar and not self._core_has_tokens:
+            self._core.set_tokens(self._input.token_table())
+            self._core_has_tokens = True
         self._core.add_request(prepared.request)
 
     @guarded
@@ -175,6 +179,7 @@ class LLMEngine:
             self._final_config = self._core.config
             self._closed = True
             self.chat_template.close()
+            self._input.forms.close()
             self.abort_request(self.ledger.live_ids)
             self._aborted.clear()
             del self._core

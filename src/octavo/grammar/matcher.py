@@ -1,9 +1,8 @@
-"""GrammarMatcher: which tokens may come next in one sequence, as bits; a thin owner of llguidance's matcher."""
+"""GrammarMatcher: which tokens may come next in one answer, as bits; a thin owner of llguidance's matcher."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
@@ -11,6 +10,7 @@ from llguidance.numpy import fill_next_token_bitmask
 from numpy.typing import NDArray
 
 from octavo.grammar.source import LIMITS
+from octavo.grammar.tokens import TokenTable
 
 BITS = 32
 """Tokens per word of a mask."""
@@ -21,73 +21,82 @@ def mask_words(vocab_size: int) -> int:
     return -(-vocab_size // BITS)
 
 
-class TokenSource(Protocol):
-    """What a vocabulary is made of; text.tokenizer.Tokenizer has it."""
-
-    bos_token_id: int | None
-    vocab_size: int
-
-    @property
-    def special_token_ids(self) -> frozenset[int]: ...
-
-    def token_bytes(self, token_id: int) -> bytes: ...
-
-    def encode(self, text: str, *, add_special_tokens: bool = True, parse_special: bool = True) -> list[int]: ...
-
-
 class GrammarVocabulary:
     """The tokens of a model as llguidance wants them. Made once; it takes some tenths of a second.
 
-    eos_token_ids   ids that end an answer: allowed where the grammar is complete, and nowhere else
+    The ids in eos_token_ids of the table are allowed where the grammar is complete, and nowhere else.
     """
 
-    def __init__(self, tokenizer: TokenSource, eos_token_ids: Sequence[int]) -> None:
-        wrapped = TokenizerWrapper(_Adapter(tokenizer, eos_token_ids[0]))
-        whole = LLTokenizer(wrapped, n_vocab=tokenizer.vocab_size, eos_token=list(eos_token_ids))
+    def __init__(self, table: TokenTable) -> None:
+        wrapped = TokenizerWrapper(_Adapter(table))
+        whole = LLTokenizer(wrapped, n_vocab=len(table.tokens), eos_token=table.eos_token_ids)
         self.tokenizer = whole.with_slices(LLTokenizer.json_slices())
-        self.vocab_size = tokenizer.vocab_size
+        self.vocab_size = len(table.tokens)
 
 
 class _Adapter:
-    """The attributes and the call by which llguidance reads a tokenizer."""
+    """The attributes by which llguidance reads a tokenizer. Grammars that force nothing need no text to be encoded."""
 
-    def __init__(self, tokenizer: TokenSource, eos_token_id: int) -> None:
-        self._tokenizer = tokenizer
-        self.eos_token_id = eos_token_id
-        self.bos_token_id = tokenizer.bos_token_id
-        self.special_token_ids = sorted(tokenizer.special_token_ids)
-        self.tokens = [tokenizer.token_bytes(token_id) for token_id in range(tokenizer.vocab_size)]
+    def __init__(self, table: TokenTable) -> None:
+        self.eos_token_id = table.eos_token_ids[0]
+        self.bos_token_id = table.bos_token_id
+        self.special_token_ids = table.special_ids
+        self.tokens = table.tokens
 
     def __call__(self, text: bytes) -> list[int]:
-        return self._tokenizer.encode(text.decode("utf-8", "replace"), add_special_tokens=False, parse_special=False)
+        raise NotImplementedError
 
 
 class GrammarMatcher:
     """The state of one answer under a grammar. It is a function of the grammar and the tokens accepted so far.
 
-    source   from `grammar_source`
+    source        from `grammar_source`
+    num_accepted  tokens of the answer that it has moved on by
     Raises ValueError for a grammar beyond the limits; `accept` and `fill_mask` raise it when a limit is met on the way.
     """
 
     def __init__(self, vocabulary: GrammarVocabulary, source: str) -> None:
         self._matcher = LLMatcher(vocabulary.tokenizer, source, log_level=0, limits=LIMITS)
+        self.num_accepted = 0
         self._check()
 
-    def fill_mask(self, masks: NDArray[np.int32], row: int) -> None:
-        """Set the bits of the tokens that may come next in masks[row], int32 [words], and clear all others."""
-        fill_next_token_bitmask(self._matcher, masks, row)
+    def copy(self) -> GrammarMatcher:
+        """One in the same state that goes its own way."""
+        copied = object.__new__(GrammarMatcher)
+        copied._matcher, copied.num_accepted = self._matcher.deep_copy(), self.num_accepted
+        return copied
+
+    def fill_mask(self, mask: NDArray[np.int32]) -> None:
+        """Set the bits of the tokens that may come next in mask, int32 [words], and clear all others."""
+        fill_next_token_bitmask(self._matcher, mask[None], 0)
         self._check()
 
     def accept(self, token_ids: Sequence[int]) -> None:
         """Move on by tokens that were allowed."""
+        if not token_ids:
+            return
         if not self._matcher.consume_tokens(list(token_ids)):
             self._check()
-            raise ValueError(f"tokens {list(token_ids)} are not in the grammar here")
+            raise ValueError(f"tokens {list(token_ids)[:20]} are not in the grammar here")
+        self.num_accepted += len(token_ids)
+
+    def try_accept(self, token_id: int) -> bool:
+        """Move on by a token if it is allowed."""
+        is_allowed = self._matcher.try_consume_tokens([token_id]) == 1
+        self.num_accepted += is_allowed
+        return is_allowed
+
+    def rollback(self, count: int) -> None:
+        """Go back by the last `count` tokens."""
+        if count:
+            self._matcher.rollback(count)
+            self.num_accepted -= count
+            self._check()
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing but the end of the answer may come."""
-        return self._matcher.is_stopped()
+        return bool(self._matcher.is_stopped())
 
     def _check(self) -> None:
         if self._matcher.is_error():

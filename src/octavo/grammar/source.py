@@ -23,6 +23,10 @@ LIMITS = LLParserLimits(verbose_errors=False)
 """Bounds of what a grammar may cost to build and at each token; errors do not repeat the grammar."""
 
 
+_CHOOSE = '%llguidance {"no_forcing": true}\n'
+"""The model chooses how it spells what must come. Otherwise llguidance has the text encoded, and forces those tokens."""
+
+
 def grammar_source(params: StructuredOutputsParams) -> str | None:
     """The grammar of what is asked for; None when nothing is. The same params always give the same text.
 
@@ -30,8 +34,18 @@ def grammar_source(params: StructuredOutputsParams) -> str | None:
     input, so it runs where it can be stopped (see checker.py).
     """
     form = params.form
-    if form is None:
-        return None
+    return None if form is None else _CHOOSE + _lark(_source(params, form))
+
+
+def _lark(source: str) -> str:
+    """A grammar of llguidance in Lark's form, which alone can have options."""
+    if not source.startswith("{"):
+        return source
+    [grammar] = json.loads(source)["grammars"]
+    return str(grammar.get("lark_grammar") or "start: %json " + json.dumps(grammar["json_schema"]))
+
+
+def _source(params: StructuredOutputsParams, form: str) -> str:
     value, param = getattr(params, form), f"structured_outputs.{form}"
     if form in ("json", "json_object"):
         return _json(params, {"type": "object"} if form == "json_object" else value, param)

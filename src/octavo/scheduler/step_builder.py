@@ -120,4 +120,5 @@ def new_sequence(sequence: Sequence) -> NewSequence:
         seed=sequence.request.seed,
         sampling=sequence.request.sampling,
         stop_token_ids=sorted(sequence.stop_token_ids),
+        grammar=sequence.request.grammar,
     )

@@ -95,14 +95,14 @@ def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> Finis
     """Append a sampled token to the output; the reason if the sequence ends with it.
 
     A stop token wins over a length limit reached by the same token. Up to min_tokens outputs the worker masks stop tokens, so
-    none can end the sequence there.
+    none can end the sequence there, except where a grammar allows nothing else.
     """
-    output = sequence.output_token_ids
+    request, output = sequence.request, sequence.output_token_ids
     output.append(token_id)
-    if token_id in sequence.stop_token_ids and len(output) > sequence.request.sampling.min_tokens:
+    if token_id in sequence.stop_token_ids and (request.grammar or len(output) > request.sampling.min_tokens):
         sequence.stop_token_id = token_id
         return FinishReason.STOP
-    if len(output) >= sequence.request.max_tokens or sequence.num_tokens >= max_model_len:
+    if len(output) >= request.max_tokens or sequence.num_tokens >= max_model_len:
         return FinishReason.LENGTH
     return None
 

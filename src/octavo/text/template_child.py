@@ -1,60 +1,26 @@
-"""The process that renders chat templates for another one, within limits of memory and processor time.
-
-It reads requests from its standard input and writes answers to its standard output until the input ends:
-
-    request: length u32 | marshal of (sources) first, then of (name, variables, time in ISO form, seconds of processor time)
-    answer:  kind, one byte | length u32 | text, UTF-8 that may hold surrogates
-
-The first answer ("ready") says that the templates can be rendered. Requests come from the process that started this one, so
-marshal is safe; answers are not read with it, for what runs here is the model file's program.
-"""
+"""The process that renders chat templates: first come their sources, then (name, variables, time in ISO form)."""
 
 from __future__ import annotations
 
-import marshal
-import resource
-import struct
-import sys
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any
 
+from octavo.sandbox.child import Answerer, serve
 from octavo.text.template_render import LocalRenderer, TemplateFailed
-
-MEMORY_BYTES = 1 << 30
-LENGTH = struct.Struct("<I")
-ANSWER = struct.Struct("<BI")
-KINDS = ("ready", "text", "raised", "large", "failed")
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    renderer = LocalRenderer(_read(requests))
-    _answer(answers, "ready", "")
-    while True:
+    serve(_renderer)
+
+
+def _renderer(sources: dict[str, str]) -> Answerer:
+    renderer = LocalRenderer(sources)
+
+    def render(request: tuple[str, dict[str, Any], str]) -> tuple[str, str]:
+        name, variables, now = request
         try:
-            name, variables, now, cpu_s = _read(requests)
-        except EOFError:
-            return
-        # Should the parent be gone and this one be caught in an endless loop, the kernel ends it.
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + cpu_s, resource.RLIM_INFINITY))
-        try:
-            _answer(answers, "text", renderer.render(name, variables, datetime.fromisoformat(now)))
+            return "text", renderer.render(name, variables, datetime.fromisoformat(now))
         except TemplateFailed as error:
-            _answer(answers, error.kind, error.reason)
+            return error.kind, error.reason
 
-
-def _read(stream: BinaryIO) -> Any:
-    """One request. Raises: EOFError at the end of the input."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        raise EOFError
-    return marshal.loads(stream.read(LENGTH.unpack(head)[0]))
-
-
-def _answer(stream: BinaryIO, kind: str, text: str) -> None:
-    content = text.encode("utf-8", "surrogatepass")
-    stream.write(ANSWER.pack(KINDS.index(kind), len(content)) + content)
-    stream.flush()
+    return render

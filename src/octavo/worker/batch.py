@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.config.cache import blocks_for
+from octavo.grammar.matcher import GrammarMatcher
 from octavo.ops.interface import I32, StepInputs
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, Relayout, ScheduledSequence
@@ -32,6 +33,7 @@ class ResidentSequence:
     masked_ids    ids masked while there are fewer than min_tokens outputs, int32
     has_history   penalties are on, so that the sampler needs the token ids
     rope_shift    rows of the table of angles between position 0 and the row of the sequence's first token
+    matcher       holds the output to a grammar; None: it is free
     has_bias      logit_bias, bad_words or min_tokens are set, so that the sampler may have to add to its logits
     """
 
@@ -45,6 +47,7 @@ class ResidentSequence:
     num_tokens: int
     rope_shift: int = 0
     num_blocks: int = 0
+    matcher: GrammarMatcher | None = None
 
 
 @dataclass(slots=True)

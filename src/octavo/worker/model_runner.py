@@ -11,6 +11,7 @@ from octavo.ops.interface import Logits, Program, Sampling
 from octavo.step import PromptLogprobs, SampledTokens
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 from octavo.worker.launcher import Launcher
+from octavo.worker.masks import Masks
 from octavo.worker.sampler import Sampler
 
 EXTRA_LOGIT_ROWS = 64
@@ -27,7 +28,8 @@ class ModelRunner(Generic[Logits]):
         self._program = program
         self._batch = batch
         self._launcher = launcher
-        self._sampler = Sampler(backend, batch)
+        self._masks = Masks(batch, row_id)
+        self._sampler = Sampler(backend, batch, self._masks)
         self._passes: Iterator[list[Segment]] = iter(())
         self._running: list[Segment] = []
         """Of the forward pass in progress."""
@@ -55,6 +57,7 @@ class ModelRunner(Generic[Logits]):
             self._running = [segment for segment in segments if segment.state.seq_id not in self._failed]
             if self._running:
                 self._launcher.start(partial(self._program.run, self._batch.step_inputs(self._running)))
+                self._masks.prepare(self._running, self._failed)
                 return
         self._running = []
 
@@ -69,6 +72,8 @@ class ModelRunner(Generic[Logits]):
         for segment in segments:
             first_row = next_row
             next_row += segment.extra_logit_rows + segment.needs_sample
+            if segment.state.seq_id in self._failed:
+                continue
             if segment.prompt_logit_rows:
                 try:
                     prompt_logprobs.append(self._sampler.prompt_logprobs(logits, segment, first_row))

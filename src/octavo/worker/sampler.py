@@ -10,18 +10,20 @@ import numpy as np
 from octavo.ops.interface import F32, I32, Logits, SampleResult, SampleRows, Sampling
 from octavo.step import PromptLogprobs, SampledTokens, TokenLogprobs
 from octavo.worker.batch import Batch, ResidentSequence, Segment
+from octavo.worker.masks import NO_MASKS, Masks, leaves_any
 
 _NO_IDS = np.zeros(0, np.int32)
 _NO_VALUES = np.zeros(0, np.float32)
-_NO_MASKS = np.zeros((0, 0), np.int32)
 
 
 class Sampler(Generic[Logits]):
     """Chooses the next tokens of a batch's sequences on a backend."""
 
-    def __init__(self, backend: Sampling[Logits], batch: Batch) -> None:
+    def __init__(self, backend: Sampling[Logits], batch: Batch, masks: Masks) -> None:
+        """masks: those of the sequences in the step that have a grammar."""
         self._backend = backend
         self._batch = batch
+        self._masks = masks
         self._last_states: list[ResidentSequence] = []
         self._last_rows: SampleRows
         """Settings of _last_states."""
@@ -93,9 +95,12 @@ class Sampler(Generic[Logits]):
                 [self._batch.history(state) if state.has_history else _NO_IDS for state in states]
             )
         if any(state.has_bias for state in states):
-            biases = [_bias(state, self._batch.history(state)) for state in states]
+            biases = [_bias(state, self._batch.history(state), self._masks.mask_of(state)) for state in states]
             rows.bias_ids, rows.bias_start = _concatenate([ids for ids, _ in biases])
             rows.bias_values = np.concatenate([values for _, values in biases])
+        if any(state.matcher is not None for state in states):
+            rows.mask_row = np.array([self._masks.row_of(state) for state in states], np.int32)
+            rows.masks = self._masks.rows
         return rows
 
     def _settings_of(self, states: Sequence[ResidentSequence]) -> SampleRows:
@@ -123,16 +128,24 @@ class Sampler(Generic[Logits]):
             bias_start=nothing_starts,
             top_logprobs=settings.top_logprobs[rows],
             mask_row=np.full(len(states), -1, np.int32),
-            masks=_NO_MASKS,
+            masks=NO_MASKS,
         )
 
 
-def _bias(state: ResidentSequence, history: I32) -> tuple[I32, F32]:
-    """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet or must not come here."""
+def _bias(state: ResidentSequence, history: I32, mask: I32 | None) -> tuple[I32, F32]:
+    """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet or must not come here.
+
+    mask: what a grammar allows, int32 [words]. Where that is only the end, the end may come before min_tokens.
+    Raises ValueError if bad_words leave nothing of it.
+    """
     bias = state.sampling.logit_bias or {}
     masked = [*_bad_word_ends(state.sampling.bad_words_ids, history[state.num_prompt :])]
+    if mask is not None and masked and not leaves_any(mask, masked):
+        raise ValueError("bad_words forbid all that the form of the answer allows here")
     if state.num_tokens - state.num_prompt < state.sampling.min_tokens:
-        masked += state.masked_ids.tolist()
+        ends = state.masked_ids.tolist()
+        if mask is None or leaves_any(mask, masked + ends):
+            masked += ends
     ids = np.array([*bias, *masked], np.int32)
     values = np.array([*bias.values(), *[-np.inf] * len(masked)], np.float32)
     return ids, values

@@ -7,6 +7,7 @@ from collections import deque
 import msgspec
 
 from octavo.config.resolved import ResolvedConfig
+from octavo.grammar.compiler import GrammarCompiler
 from octavo.ops.interface import Program
 from octavo.ops.registry import AnyBackend
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
@@ -23,14 +24,23 @@ class Worker:
     """Reserves memory beside a model's parameters and executes plans.
 
     config       resolved, with the memory that the parameters of `loaded` leave
+    grammars     makes the matchers of sequences that have a grammar
     overlap      compute on a thread of its own, so that the caller goes on between `start` and `finish`
     Raises: ConfigError for memory that cannot be had.
     """
 
-    def __init__(self, config: ResolvedConfig, loaded: LoadedModel, *, overlap: bool = False) -> None:
+    def __init__(
+        self,
+        config: ResolvedConfig,
+        loaded: LoadedModel,
+        *,
+        overlap: bool = False,
+        grammars: GrammarCompiler | None = None,
+    ) -> None:
         scheduler, num_blocks = config.scheduler, config.cache.num_blocks
         max_logits = _max_logits(scheduler.max_num_seqs)
         self._loaded = loaded
+        self._grammars = grammars
         loaded.allocate(config, max_logits)
         self.batch = Batch(
             max_seqs=scheduler.max_num_seqs,
@@ -147,8 +157,12 @@ class Worker:
         return RelayoutResult(lost_slots, self._swapper.measure(relayout.num_blocks, num_slots) if is_new else None)
 
     def _segment(self, scheduled: ScheduledSequence) -> Segment:
-        """Take in one sequence's part of the plan; see Batch.update for what it raises."""
+        """Take in one sequence's part of the plan; see Batch.update and GrammarCompiler.matcher for what they raise."""
         state = self.batch.update(scheduled)
+        if scheduled.new is not None and scheduled.new.grammar:
+            if self._grammars is None:
+                raise ValueError("this worker knows no grammars")
+            state.matcher = self._grammars.matcher(scheduled.new.grammar)
         first, end = scheduled.num_computed, scheduled.num_computed + scheduled.num_new
         prompt_rows = 0
         if state.sampling.prompt_logprobs is not None:

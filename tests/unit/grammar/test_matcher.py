@@ -9,10 +9,11 @@ from tests.fakes import EOS, byte_tokenizer
 
 from octavo.grammar.matcher import GrammarMatcher, GrammarVocabulary, forced_token, mask_words
 from octavo.grammar.source import grammar_source
+from octavo.grammar.tokens import token_table
 from octavo.structured_outputs import StructuredOutputsParams
 
 TOKENIZER = byte_tokenizer()
-VOCABULARY = GrammarVocabulary(TOKENIZER, [EOS])
+VOCABULARY = GrammarVocabulary(token_table(TOKENIZER, [EOS], TOKENIZER.vocab_size))
 
 
 def matcher(**fields: object) -> GrammarMatcher:
@@ -36,23 +37,23 @@ def ids(text: str) -> list[int]:
 
 def test_a_mask_holds_the_tokens_that_may_come_next() -> None:
     answer, rows = matcher(choice=["red", "rose", "blue"]), masks(2)
-    answer.fill_mask(rows, 1)
+    answer.fill_mask(rows[1])
     assert allowed(rows[1]) == {ids("r")[0], ids("b")[0]}
     assert (rows[0] == -1).all(), "another row was written"
     answer.accept(ids("ro"))
-    answer.fill_mask(rows, 1)
+    answer.fill_mask(rows[1])
     assert forced_token(rows[1]) == ids("s")[0]
 
 
 def test_the_end_is_allowed_where_the_answer_is_complete_and_nowhere_else() -> None:
     answer, rows = matcher(regex="ab?"), masks()
-    answer.fill_mask(rows, 0)
+    answer.fill_mask(rows[0])
     assert EOS not in allowed(rows[0])
     answer.accept(ids("a"))
-    answer.fill_mask(rows, 0)
+    answer.fill_mask(rows[0])
     assert allowed(rows[0]) == {EOS, ids("b")[0]}
     answer.accept(ids("b"))
-    answer.fill_mask(rows, 0)
+    answer.fill_mask(rows[0])
     assert forced_token(rows[0]) == EOS
 
 
@@ -61,10 +62,10 @@ def test_the_state_is_a_function_of_the_tokens_accepted() -> None:
     text = ids('{"a": [1, ')
     one.accept(text)
     for token in text:
-        two.fill_mask(rows, 1)
+        two.fill_mask(rows[1])
         two.accept([token])
-    one.fill_mask(rows, 0)
-    two.fill_mask(rows, 1)
+    one.fill_mask(rows[0])
+    two.fill_mask(rows[1])
     assert (rows[0] == rows[1]).all() and allowed(rows[0])
 
 

@@ -12,10 +12,11 @@ from tests.fakes import byte_tokenizer
 from octavo.errors import InvalidRequestError
 from octavo.grammar.matcher import GrammarVocabulary
 from octavo.grammar.source import MAX_CHOICES, MAX_REGEX_LENGTH, grammar_source
+from octavo.grammar.tokens import token_table
 from octavo.structured_outputs import StructuredOutputsParams
 
 TOKENIZER = byte_tokenizer()
-VOCABULARY = GrammarVocabulary(TOKENIZER, TOKENIZER.eos_token_ids)
+VOCABULARY = GrammarVocabulary(token_table(TOKENIZER, TOKENIZER.eos_token_ids, TOKENIZER.vocab_size))
 
 
 def accepts(params: StructuredOutputsParams, text: str) -> bool:

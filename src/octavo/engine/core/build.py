@@ -12,6 +12,7 @@ from octavo.config.resolve import Resolved
 from octavo.config.resolved import ResolvedConfig
 from octavo.engine.core.engine_core import EngineCore
 from octavo.engine.core.retry import Worker as StepWorker
+from octavo.grammar.compiler import GrammarCompiler
 from octavo.kvcache.manager import KVCacheManager
 from octavo.loader.checkpoint import open_checkpoint
 from octavo.loader.identity import FileIdentity
@@ -57,7 +58,8 @@ def build_core(
     # The face in front of the core has read the same configuration and logged what is odd about it.
     checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
     loaded, resolved = load_and_resolve(config, checkpoint)
-    worker = Worker(resolved.config, loaded, overlap=depth > 1)
+    grammars = GrammarCompiler()
+    worker = Worker(resolved.config, loaded, overlap=depth > 1, grammars=grammars)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(
         resolved.config,
@@ -67,6 +69,7 @@ def build_core(
         clock=clock,
         depth=depth,
         drafter=drafter,
+        grammars=grammars,
     )
     description = resolved.describe(worker.backend.describe())
     return BuiltCore(core, resolved, checkpoint.weights_version, description, checkpoint.files, lambda: worker.program)
@@ -81,8 +84,9 @@ def assemble_core(
     clock: Callable[[], float] = time.monotonic,
     depth: int = 1,
     drafter: Drafter | None = None,
+    grammars: GrammarCompiler | None = None,
 ) -> EngineCore:
-    """Scheduler and KV cache around a worker. swap_block_s: see Preemption.measured_block_s."""
+    """Scheduler and KV cache around a worker. swap_block_s: see Preemption.measured_block_s; grammars: the worker's own."""
     cache = config.cache
     kv_cache = KVCacheManager(
         cache.num_blocks,
@@ -95,4 +99,4 @@ def assemble_core(
     preemption = Preemption(estimator.step_time, measured_block_s=swap_block_s)
     policy = policy_for(config.scheduler, estimator)
     scheduler = Scheduler(config.scheduler, kv_cache, policy, estimator, preemption, drafter)
-    return EngineCore(config, scheduler, kv_cache, worker, clock, depth=depth)
+    return EngineCore(config, scheduler, kv_cache, worker, clock, depth=depth, grammars=grammars)

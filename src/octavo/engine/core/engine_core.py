@@ -14,12 +14,15 @@ from dataclasses import dataclass
 from octavo.config.changes import Changes
 from octavo.config.machine import read_machine
 from octavo.config.resolved import ResolvedConfig
+from octavo.engine.core.compiling import CompilingRequests
 from octavo.engine.core.reconfigure import describe_change, reconfigure
 from octavo.engine.core.retry import Worker, describe, run_one_by_one
 from octavo.engine.core.stats import core_stats
 from octavo.engine.tuning.observe import Gauges, Tuning
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport, StepOutputs, TokenOutput
 from octavo.errors import ConfigError, OctavoError
+from octavo.grammar.compiler import GrammarCompiler
+from octavo.grammar.tokens import TokenTable
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.report import MemoryReport
 from octavo.kvcache.survey import memory_report
@@ -66,6 +69,7 @@ class EngineCore:
         free_bytes: Callable[[], int] = lambda: read_machine().available_bytes,
         *,
         depth: int = 1,
+        grammars: GrammarCompiler | None = None,
     ) -> None:
         """config is resolved; free_bytes tells how much memory the machine has left for this process.
 
@@ -73,6 +77,8 @@ class EngineCore:
         sequences that are in flight only wait for each other.
         """
         self.config = config
+        self._grammars = grammars or GrammarCompiler()
+        self._compiling = CompilingRequests()
         self._depth = depth
         self._flights: deque[_Flight] = deque()
         """Oldest first."""
@@ -100,14 +106,28 @@ class EngineCore:
 
     def has_work(self) -> bool:
         """Whether `step` has anything to do."""
-        return bool(self._pending) or self._scheduler.has_work()
+        return bool(self._pending or self._compiling) or self._scheduler.has_work()
+
+    def set_tokens(self, table: TokenTable) -> None:
+        """The model's tokens, needed before the first request with a grammar."""
+        self._grammars.set_tokens(table)
 
     def add_request(self, request: Request) -> None:
         """Queue all choices of a request. One that cannot be taken gets an error output with the next step."""
+        if request.grammar and request.request_id not in self._compiling:
+            matcher = self._grammars.compile(request.grammar)
+            if not matcher.done():
+                self._compiling.add(request, matcher)
+                return
+        self._queue(request)
+
+    def _queue(self, request: Request) -> None:
         sequences: dict[int, Sequence] = {}
         try:
-            if request.request_id in self._requests:
+            if request.request_id in self._requests or request.request_id in self._compiling:
                 raise ValueError(f"request id {request.request_id!r} is in use")
+            if request.grammar:
+                self._grammars.compile(request.grammar).result()
             for sequence in self._fan_out(request):
                 self._scheduler.add(sequence)
                 sequences[sequence.choice] = sequence
@@ -129,6 +149,8 @@ class EngineCore:
 
         Nothing happens to what has ended already.
         """
+        if self._compiling.drop(request_id):
+            return
         reason = FinishReason.ABORT if choice < 0 else FinishReason.STOP
         choices = self._requests.get(request_id)
         if choices is None:
@@ -144,6 +166,10 @@ class EngineCore:
         Without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless.
         """
         started_s = self._clock()
+        if self._compiling:
+            is_idle = not (self._pending or self._flights or self._scheduler.has_work())
+            for request in self._compiling.take_done(may_wait=is_idle):
+                self._queue(request)
         self.launch()
         if self._flights:
             started_s = self._flights[0].started_s

@@ -34,6 +34,7 @@ from octavo.engine.wire.messages import (
     ReadMemory,
     Reconfigure,
     Reconfigured,
+    SetTokens,
     ToCore,
 )
 from octavo.errors import ConfigError, LoadError, OctavoError, not_enough_memory
@@ -78,6 +79,8 @@ class CoreLoop:
     def _handle(self, message: ToCore) -> None:
         if isinstance(message, AddRequest):
             self._core.add_request(message.request)
+        elif isinstance(message, SetTokens):
+            self._core.set_tokens(message.table)
         elif isinstance(message, AbortChoices):
             for request_id, choice in message.choices:
                 self._core.abort(request_id, choice)

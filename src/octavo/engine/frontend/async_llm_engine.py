@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
@@ -36,14 +37,17 @@ from octavo.engine.wire.messages import (
     Reconfigure,
     Reconfigured,
     ReconfigureReport,
+    SetTokens,
     StepOutputs,
 )
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError
+from octavo.grammar.forms import MAX_PROCESSES
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
 from octavo.request import NO_OPTIONS, RequestOptions, new_request_id
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sequence import FinishReason
+from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -101,6 +105,9 @@ class AsyncLLMEngine:
             scheduler_policy=ready.config.scheduler.scheduler_policy,
             random_seed=seeds(ready.config.loading.seed),
         )
+        self._form_threads = ThreadPoolExecutor(MAX_PROCESSES, "octavo-forms")
+        """Of their own: a slow form must not take the threads of other work."""
+        self._core_has_tokens = False
         self._streams: dict[str, RequestStream] = {}
         self._closed: str | None = None
         """Why no new request is taken."""
@@ -200,10 +207,15 @@ class AsyncLLMEngine:
         def prepare() -> Prepared:
             return self._input.prepare(prompt, sampling_params, request_id, options, arrival_s=arrival_s)
 
+        form = sampling_params.structured_outputs
+        if form is not None:
+            await self.check_form(form)
         if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
             prepared = await asyncio.to_thread(prepare)
         else:
             prepared = prepare()
+        if prepared.request.grammar:
+            await self._tell_tokens()
         # Others may have come meanwhile, and only now the length is known.
         self._admit(options.tenant, len(prepared.request.prompt_token_ids), sampling_params.n, time.monotonic())
         kind = output_kind or sampling_params.output_kind
@@ -217,6 +229,19 @@ class AsyncLLMEngine:
             self._drop(request_id)
             raise
         return stream
+
+    async def check_form(self, form: StructuredOutputsParams) -> None:
+        """Raise InvalidRequestError naming the field if no answer can be held to this form. Its outcome is kept."""
+        if not self._input.forms.is_known(form):
+            await asyncio.get_running_loop().run_in_executor(self._form_threads, self._input.forms.grammar, form)
+
+    async def _tell_tokens(self) -> None:
+        """See to it that the core knows the model's tokens, without which it can keep no form. A new core must be told anew."""
+        while not self._core_has_tokens:
+            table = await asyncio.to_thread(self._input.token_table)
+            if not self._core_has_tokens:
+                self._supervisor.send(SetTokens(table))
+                self._core_has_tokens = True
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """End requests; their streams get a last delivery with finish_reason "abort". Ended and unknown ones are left alone."""
@@ -278,6 +303,8 @@ class AsyncLLMEngine:
         """Stop the core process; requests that still run end with an EngineDeadError. Safe to call twice."""
         self._closed = "the engine is shut down"
         await asyncio.to_thread(self.chat_template.close)
+        await asyncio.to_thread(self._input.forms.close)
+        self._form_threads.shutdown(wait=False, cancel_futures=True)
         if self._log_task is not None:
             self._log_task.cancel()
         await self._supervisor.stop()
@@ -337,6 +364,7 @@ class AsyncLLMEngine:
         self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
 
     def _on_lost(self, cause: str) -> None:
+        self._core_has_tokens = False
         self.ledger.core_lost()
         self._end_all(cause)
 

@@ -13,6 +13,8 @@ from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.engine.frontend.bad_words import bad_words_ids
 from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
+from octavo.grammar.forms import Forms
+from octavo.grammar.tokens import TokenTable, token_table
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
@@ -40,6 +42,7 @@ class InputProcessor:
     """Checks everything a request may get wrong, so that the core need not. Safe to use from several threads.
 
     scheduler_policy  the one in force; to be set anew when it is swapped, so that no priority is taken and then ignored
+    forms        checks what answers are to be like; one of its own without it
     random_seed  draws the seed of requests that bring none; below 2**63
     """
 
@@ -51,10 +54,12 @@ class InputProcessor:
         *,
         scheduler_policy: str = "fcfs",
         random_seed: Callable[[], int] = ANY_SEEDS,
+        forms: Forms | None = None,
     ) -> None:
+        self.forms = forms or Forms()
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
-        self._eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
+        self.eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
         self._max_model_len = max_model_len
         self._longest_short_prompt = model.rope.longest_short_prompt(max_model_len)
         self.scheduler_policy = scheduler_policy
@@ -69,15 +74,18 @@ class InputProcessor:
         *,
         arrival_s: float,
     ) -> Prepared:
-        """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds."""
+        """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds. A form
+        that `forms` does not know yet may take seconds."""
         parts = read_prompt(prompt)
         if parts.cache_salt is not None:
             options = replace(options, cache_salt=parts.cache_salt)
         self._check_envelope(request_id, options)
         sampling = self._checked_sampling(sampling)
+        grammar = self._take_grammar(sampling)
         token_ids = self._token_ids(parts)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
-        stop_token_ids = [] if sampling.ignore_eos else self._eos_token_ids
+        # What has a form ends with it, and there the end is all that may come.
+        stop_token_ids = [] if sampling.ignore_eos and not grammar else self.eos_token_ids
         request = Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -90,8 +98,23 @@ class InputProcessor:
             priority=options.priority,
             tenant=options.tenant,
             deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
+            grammar=grammar,
         )
         return Prepared(request, parts.text)
+
+    def token_table(self) -> TokenTable:
+        """What the core needs to know before the first request with a grammar; it takes some tenths of a second."""
+        return token_table(self._tokenizer, self.eos_token_ids, self._vocab_size)
+
+    def _take_grammar(self, sampling: SamplingParams) -> str:
+        """The grammar of what the answer is to be like, instead of that. "": anything."""
+        asked, sampling.structured_outputs = sampling.structured_outputs, None
+        grammar = "" if asked is None else self.forms.grammar(asked)
+        if grammar and not self.eos_token_ids:
+            raise InvalidRequestError(
+                "structured_outputs needs a model with an end-of-sequence token; this one has none", param="structured_outputs"
+            )
+        return grammar
 
     def _cache_salt(self, given: str, num_prompt: int) -> str:
         """Another one for prompts that are computed with the long factors of longrope: equal tokens have other keys there."""

@@ -9,6 +9,7 @@ import msgspec
 from octavo.config.changes import Changes, Value
 from octavo.config.engine import EngineConfig
 from octavo.config.resolved import ResolvedConfig
+from octavo.grammar.tokens import TokenTable
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.identity import FileIdentity
 from octavo.request import Request
@@ -28,6 +29,12 @@ class StartCore(msgspec.Struct, tag="start"):
 
 class AddRequest(msgspec.Struct, tag="add"):
     request: Request
+
+
+class SetTokens(msgspec.Struct, tag="tokens"):
+    """The model's tokens; sent before the first request with a grammar."""
+
+    table: TokenTable
 
 
 class AbortChoices(msgspec.Struct, tag="abort"):
@@ -53,7 +60,7 @@ class ReadMemory(msgspec.Struct, tag="read_memory"):
     call_id: int
 
 
-ToCore = AddRequest | AbortChoices | Shutdown | Reconfigure | ReadMemory
+ToCore = AddRequest | SetTokens | AbortChoices | Shutdown | Reconfigure | ReadMemory
 
 # From the core.
 

@@ -19,7 +19,7 @@ from octavo.server.json_body import read_json_object
 from octavo.server.openai.body import UNSUPPORTED_FIELDS, Count, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
-from octavo.server.openai.sampling_fields import SamplingFields, check_common, request_options, sampling_values
+from octavo.server.openai.sampling_fields import SamplingFields, check_common, form_values, request_options, sampling_values
 from octavo.server.openai.template_fields import TemplateFields, render
 from octavo.server.service.generation import EncodedPrompt, Generation, new_request_id
 from octavo.server.service.service import Service
@@ -27,7 +27,6 @@ from octavo.server.sse import DONE, EventStream, JsonAnswer
 
 _UNSUPPORTED = {
     **UNSUPPORTED_FIELDS,
-    "response_format": ({"type": "text"},),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
@@ -73,13 +72,14 @@ async def _generation(body: ChatBody, service: Service, tenant: str) -> Generati
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
     max_tokens = _max_tokens(body)
+    form = await form_values(body, service)
     token_ids = await render(body, service, service.max_model_len)
     service.require_room(len(token_ids), "messages")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return Generation(
         request_id=new_request_id("chatcmpl"),
         prompts=[EncodedPrompt(None, token_ids)],
-        params=service.sampling_params({**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs}),
+        params=service.sampling_params({**sampling_values(body), **form, "max_tokens": max_tokens, "logprobs": logprobs}),
         options=request_options(body, tenant),
     )
 

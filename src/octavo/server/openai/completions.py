@@ -19,7 +19,7 @@ from octavo.server.openai.body import UNSUPPORTED_FIELDS, Count, Int32, parse_bo
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import CompletionLogprobs, prompt_logprobs_json
 from octavo.server.openai.prompts import read_prompts
-from octavo.server.openai.sampling_fields import SamplingFields, check_common, request_options, sampling_values
+from octavo.server.openai.sampling_fields import SamplingFields, check_common, form_values, request_options, sampling_values
 from octavo.server.service.generation import EncodedPrompt, Generation, new_request_id
 from octavo.server.service.service import Service
 from octavo.server.sse import DONE, EventStream, JsonAnswer
@@ -28,7 +28,7 @@ from octavo.text.tokenizer import Tokenizer
 
 DEFAULT_MAX_TOKENS = 16
 
-_UNSUPPORTED = {**UNSUPPORTED_FIELDS, "suffix": ("",), "response_format": ({"type": "text"},)}
+_UNSUPPORTED = {**UNSUPPORTED_FIELDS, "suffix": ("",)}
 
 
 class CompletionBody(SamplingFields):
@@ -68,7 +68,7 @@ async def _generation(body: CompletionBody, service: Service, tenant: str) -> Ge
         )
     prompts = await read_prompts(body.prompt, service, add_special_tokens=body.add_special_tokens is not False)
     # With echo the prompt is part of the text, so logprobs cover it, too.
-    values = sampling_values(body)
+    values = {**sampling_values(body), **await form_values(body, service)}
     if body.echo and body.logprobs is not None:
         values["prompt_logprobs"] = body.logprobs
     if body.max_tokens == 0:

@@ -10,6 +10,8 @@ from octavo.errors import InvalidRequestError
 from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.server.openai.body import Body, Count, Int32, Int64
+from octavo.server.openai.structured_fields import StructuredFields, asked_form
+from octavo.server.service.service import Service
 
 
 class StreamOptions(Body):
@@ -21,7 +23,7 @@ class StreamOptions(Body):
     """Padding against listeners on the way, which OpenAI adds. Nothing is ever added here."""
 
 
-class SamplingFields(Body):
+class SamplingFields(StructuredFields):
     """Fields common to both endpoints. Bounds that SamplingParams.validate knows are left to it.
 
     timeout  seconds after which the answer ends with what there is: finish_reason "length", stop_reason "timeout"
@@ -76,9 +78,16 @@ class SamplingFields(Body):
 
 
 def sampling_values(fields: SamplingFields) -> dict[str, Any]:
-    """Those fields of SamplingParams that the body gives; null gives nothing."""
-    values = {name: getattr(fields, name, None) for name in SamplingParams.__struct_fields__}
+    """Those fields of SamplingParams that the body gives, but for its form (see form_values); null gives nothing."""
+    names = (name for name in SamplingParams.__struct_fields__ if name != "structured_outputs")
+    values = {name: getattr(fields, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}
+
+
+async def form_values(fields: SamplingFields, service: Service) -> dict[str, Any]:
+    """structured_outputs of SamplingParams, checked; nothing where the body asks for no form. Raises InvalidRequestError."""
+    form = asked_form(fields)
+    return {} if form is None else {"structured_outputs": await form.check(service)}
 
 
 def request_options(fields: SamplingFields, tenant: str) -> RequestOptions:

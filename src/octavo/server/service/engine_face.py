@@ -12,6 +12,7 @@ from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.tokenizer import Tokenizer
 
@@ -48,6 +49,10 @@ class Engine(Protocol):
         output_kind: RequestOutputKind,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Deliver what output_kind says. Closing the generator aborts the request."""
+        ...
+
+    async def check_form(self, form: StructuredOutputsParams) -> None:
+        """Raise InvalidRequestError naming the field if no answer can be held to this form."""
         ...
 
     async def reconfigure(self, **settings: int | float | str) -> ReconfigureReport:

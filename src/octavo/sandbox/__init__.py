@@ -1,0 +1,1 @@
+"""Work on hostile input, in processes with limits that can be killed."""
