@@ -73,12 +73,10 @@ class Masks:
 
     def _fill_behind(self, matcher: GrammarMatcher, drafts: list[int], first: int) -> int:
         """Masks behind each draft. Returns how many the matcher has moved on by. What stands behind a draft that the grammar
-        does not allow, or behind the end, does not count: no mask is needed there."""
+        does not allow does not count: no mask is needed there."""
         self.rows[first : first + len(drafts)] = -1
         for index, token_id in enumerate(drafts):
             if not matcher.try_accept(token_id):
                 return index
-            if matcher.is_complete:
-                return index + 1
             matcher.fill_mask(self.rows[first + index])
         return len(drafts)
