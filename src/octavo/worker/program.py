@@ -52,7 +52,7 @@ class LoadedModel:
             dtype=cache.kv_cache_dtype,
         )
         self.backend.allocate_kv_cache(self._cache)
-        self.program = self._compile(scheduler.max_num_batched_tokens, max_logits, scheduler.max_num_seqs)
+        self.program = self._compile(scheduler.max_num_batched_tokens, max_logits)
 
     @contextmanager
     def resizing(self, relayout: Relayout, max_logits: int) -> Iterator[None]:
@@ -66,7 +66,7 @@ class LoadedModel:
             cache = replace(cache, num_blocks=relayout.num_blocks, block_size=relayout.block_size)
             previous = self.backend.replace_kv_cache(cache)
         try:
-            self.program = self._compile(relayout.max_num_batched_tokens, max_logits, relayout.max_num_seqs)
+            self.program = self._compile(relayout.max_num_batched_tokens, max_logits)
             yield
         except BaseException:
             self.program = program
@@ -82,12 +82,11 @@ class LoadedModel:
         """See RopeConfig.longest_short_prompt."""
         return self.config.rope.longest_short_prompt(self._max_position)
 
-    def _compile(self, max_tokens: int, max_logits: int, max_seqs: int) -> Program[Any]:
+    def _compile(self, max_tokens: int, max_logits: int) -> Program[Any]:
         return self.backend.compile(
             self._model,
             max_tokens=max_tokens,
             max_logits=max_logits,
-            max_seqs=max_seqs,
             # With two halves, the table of positions has twice as many rows.
             max_position=self._max_position * (1 if self.longest_short_prompt is None else 2),
             eager=self._eager,
