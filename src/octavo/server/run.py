@@ -141,8 +141,7 @@ def _import_web_stack() -> None:
 def _make_app(engine: Engine, engine_config: EngineConfig, server_config: ServerConfig) -> FastAPI:
     from octavo.server.app import create_app
 
-    loading = engine_config.loading
-    return create_app(engine, server_config, model_name=loading.served_model_name or loading.model)
+    return create_app(engine, server_config, model_names=engine_config.loading.served_names)
 
 
 async def _serve_app(

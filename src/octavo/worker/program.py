@@ -12,6 +12,7 @@ from octavo.config.machine import read_machine
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import Resolved, resolve
 from octavo.config.resolved import ResolvedConfig
+from octavo.errors import LoadError
 from octavo.loader.checkpoint import Checkpoint
 from octavo.models.registry import load_model
 from octavo.models.source import LoadedParameters
@@ -108,7 +109,8 @@ def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedMod
     """The checkpoint's model on config.backend.device, its parameters alone.
 
     config       num_threads is set
-    Raises: LoadError for weights that do not fit the architecture, ConfigError for a device that cannot be had.
+    Raises: LoadError for weights that do not fit the architecture, or files that change meanwhile; ConfigError for a device
+    that cannot be had.
     """
     backend = make_backend(
         config.backend.device,
@@ -118,5 +120,10 @@ def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedMod
         quantization=config.loading.quantization,
         group_size=config.loading.quantization_group_size,
     )
-    model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, backend.parameters))
+    try:
+        model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, backend.parameters))
+    except LoadError:
+        checkpoint.check_unchanged()  # says more about a damaged weight than the damage does
+        raise
+    checkpoint.check_unchanged()
     return LoadedModel(backend, model, checkpoint.config, eager=config.backend.enforce_eager)

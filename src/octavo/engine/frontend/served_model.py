@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,13 +37,13 @@ def locate_model(config: EngineConfig, report: FetchReport | None = None) -> Eng
     Raises LoadError in one line when there is no such model.
     """
     loading = config.loading
-    name = loading.served_model_name or loading.model
     cache_dir = default_cache_dir(os.environ)
     path = resolve_model(loading.model, cache_dir=cache_dir, revision=loading.revision, report=report)
     tokenizer = loading.tokenizer
     if tokenizer is not None:
         tokenizer = str(path if tokenizer == loading.model else resolve_model(tokenizer, cache_dir=cache_dir, report=report))
-    return replace(config, loading=replace(loading, model=str(path), tokenizer=tokenizer, served_model_name=name))
+    names = json.dumps(loading.served_names)
+    return replace(config, loading=replace(loading, model=str(path), tokenizer=tokenizer, served_model_name=names))
 
 
 def load_served_model(config: EngineConfig) -> ServedModel:
@@ -53,8 +54,7 @@ def load_served_model(config: EngineConfig) -> ServedModel:
     tokenizer = load_tokenizer(path if loading.tokenizer is None else Path(loading.tokenizer))
     template = ChatTemplate.for_tokenizer(tokenizer, _template_source(loading.chat_template))
     sampling = sampling_in_force(loading, advice)
-    name = (loading.served_model_name or loading.model).partition(",")[0]
-    return ServedModel(name, model, tokenizer, template, sampling)
+    return ServedModel(loading.served_names[0], model, tokenizer, template, sampling)
 
 
 def _template_source(given: str | None) -> str | None:
