@@ -69,7 +69,7 @@ class AdmissionRule:
         request = sequence.request
         if request.sampling.n == 1:
             return False
-        num_running = sum(other.request.request_id == request.request_id for other in running)
+        num_running = sum(other.request is request for other in running)
         if num_running == 0:
             return False
         if 2 * (num_running + 1) > max_seqs:

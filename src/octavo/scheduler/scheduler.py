@@ -273,12 +273,15 @@ class Scheduler:
             return
         if len(self._running) >= self._limits.max_seqs and not order.policy.preempts:
             return
-        reserved = None
+        reserved = passed_over = None
         for sequence in self._waiting.candidates(now):
             if budget.prefill_tokens == 0 or (limit is not None and order.key(sequence, now) > limit):
                 return
-            match = match_of(sequence, self._sequences, self._manager)
-            if match is None or self._admission.exceeds_share(sequence, match, self._running.values(), self._limits.max_seqs):
+            match = match_of(sequence, self._sequences, self._manager) if sequence.request is not passed_over else None
+            if match is None:
+                continue
+            if self._admission.exceeds_share(sequence, match, self._running.values(), self._limits.max_seqs):
+                passed_over = sequence.request  # its choices stand side by side
                 continue
             if reserved is None:
                 reserved = self._admission.outstanding(self._running.values())
