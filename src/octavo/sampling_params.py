@@ -126,10 +126,6 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
             self.structured_outputs = StructuredOutputsParams.checked(self.structured_outputs)
         self._refuse_absent()
 
-    @property
-    def is_greedy(self) -> bool:
-        return self.temperature == 0.0
-
     def clone(self) -> SamplingParams:
         """A copy that shares nothing with this one, checked anew: fields may have been set since."""
         return msgspec.structs.replace(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -86,11 +86,13 @@ class LiveServer:
 
 
 @contextmanager
-def live_server(config: ServerConfig, scheduler_policy: str = "fcfs", model_name: str = MODEL) -> Iterator[LiveServer]:
+def live_server(
+    config: ServerConfig, scheduler_policy: str = "fcfs", model_names: Sequence[str] = (MODEL,)
+) -> Iterator[LiveServer]:
     engine = FakeEngine()
     scheduler = replace(engine.resolved_config.scheduler, scheduler_policy=scheduler_policy)
     engine.resolved_config = replace(engine.resolved_config, scheduler=scheduler)
-    server = LiveServer(engine, create_app(engine, config, model_name=model_name))
+    server = LiveServer(engine, create_app(engine, config, model_names=model_names))
     server.start()
     try:
         yield server

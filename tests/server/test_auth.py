@@ -29,7 +29,7 @@ def guarded() -> Iterator[LiveServer]:
 
 def all_routes() -> list[tuple[str, str]]:
     """(method, path) of everything the app's router knows, documentation included."""
-    app: FastAPI = create_app(FakeEngine(), ServerConfig(api_key=KEY), model_name="m")
+    app: FastAPI = create_app(FakeEngine(), ServerConfig(api_key=KEY), model_names=["m"])
     found = []
     routes: list[BaseRoute] = list(app.router.routes)
     for route in routes:

@@ -132,6 +132,39 @@ def test_bad_fields_are_named(http: httpx.Client, change: dict[str, Any], param:
     assert_error(http.post("/v1/completions", json={"prompt": "x", **change}), 400, code, param)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_tokens": -5}, "max_tokens is -5; it must be at least 1, or 0 with echo to get the prompt back"),
+        ({"max_tokens": 10**20}, f"max_tokens is {10**20}; it must be at most 2147483647"),
+        ({"max_tokens": 2.5}, "max_tokens is 2.5; it must be a whole number"),
+        ({"min_tokens": -1}, "min_tokens is -1; it must be at least 0"),
+        ({"top_k": 10**15}, f"top_k is {10**15}; it must be at most 2147483647"),
+        ({"seed": -(2**70)}, f"seed is {-(2**70)}; it must be at least {-(2**63)}"),
+        ({"logprobs": 21}, "logprobs is 21; it must be at most 20"),
+        ({"logprobs": True}, "logprobs is true; it must be a whole number"),
+        ({"temperature": "hot"}, "temperature is 'hot'; it must be a number"),
+        ({"temperature": "h" * 900}, f"temperature is '{'h' * 99}...; it must be a number"),
+        ({"timeout": 0}, "timeout is 0; it must be above 0"),
+        ({"stream": "yes"}, "stream is 'yes'; it must be true or false"),
+        ({"stop": [1]}, "stop[0] is 1; it must be a string"),
+        ({"bad_words": "x"}, "bad_words is 'x'; it must be a list"),
+        ({"stream_options": [1]}, "stream_options is a list; it must be an object"),
+        ({"n": {"a": 1}}, "n is an object; it must be a whole number"),
+    ],
+)
+def test_a_message_says_the_value_and_the_limit(http: httpx.Client, change: dict[str, Any], message: str) -> None:
+    assert http.post("/v1/completions", json={"prompt": "x", **change}).json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("value", [0, -1, -(2**31)])
+def test_an_answer_of_no_token_is_refused_in_one_way(http: httpx.Client, field: str, value: int) -> None:
+    refused = http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}], field: value})
+    assert_error(refused, 400, "invalid_value", field)
+    assert refused.json()["error"]["message"] == f"{field} is {value}; it must be at least 1"
+
+
 def test_near_field_name_is_suggested(http: httpx.Client) -> None:
     assert "did you mean 'temperature'" in http.post("/v1/completions", json={"prompt": "x", "temprature": 1}).text
 

@@ -92,9 +92,10 @@ def test_priority_is_honoured_where_the_policy_reads_it() -> None:
 
 
 def test_a_model_may_have_several_names() -> None:
-    with live_server(ServerConfig(), model_name="one, two,three/four") as server, httpx.Client(base_url=server.url) as http:
-        assert [card["id"] for card in http.get("/v1/models").json()["data"]] == ["one", "two", "three/four"]
-        for name in ("one", "two", "three/four"):
+    names = ["one", "two", "three/four"]
+    with live_server(ServerConfig(), model_names=names) as server, httpx.Client(base_url=server.url) as http:
+        assert [card["id"] for card in http.get("/v1/models").json()["data"]] == names
+        for name in names:
             assert http.get(f"/v1/models/{name}").json()["id"] == name
             assert http.post("/v1/completions", json={"model": name, "prompt": "x"}).json()["model"] == "one"
         assert http.post("/v1/completions", json={"model": "one, two,three/four", "prompt": "x"}).status_code == 404

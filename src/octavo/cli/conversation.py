@@ -61,7 +61,7 @@ class LocalSource:
     def __init__(self, config: EngineConfig) -> None:
         with lazy_pull_progress() as progress:
             self._engine = LLMEngine(config, report=progress)
-        self.model_name = config.loading.served_model_name or config.loading.model
+        self.model_name = config.loading.served_names[0]
         self.interrupted = False
 
     def answer(self, messages: Sequence[Message], sampling: Sampling) -> Iterator[str]:

@@ -47,7 +47,11 @@ class SectionedCommand(click.Command):
             self.params += vllm_flags(self.params)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, with_joined_names(without_dots(args)))
+        try:
+            return super().parse_args(ctx, with_joined_names(without_dots(args)))
+        except click.UsageError as error:
+            error.ctx = error.ctx or ctx  # an option without its value says only which option it is
+            raise
 
     def invoke(self, ctx: click.Context) -> Any:
         settle(ctx)

@@ -91,11 +91,29 @@ def run(arguments: list[str]) -> int:
 def _one_line(error: click.ClickException) -> str:
     text = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
+    kind = error.param.type if isinstance(error, click.BadParameter) and error.param is not None else None
+    if isinstance(error, click.BadParameter) and isinstance(kind, (click.IntRange, click.FloatRange)):
+        text = _out_of_range(error, kind)
     if isinstance(error, click.NoSuchOption):
         known = [flag.lstrip("-") for param in context.command.params for flag in param.opts] if context is not None else []
         text = f"there is no option {error.option_name}{did_you_mean(error.option_name.lstrip('-'), known, '--')}"
+    if isinstance(error, click.BadOptionUsage) and error.message.endswith("requires an argument."):
+        text = f"{error.option_name} needs a value"
     command = f"{context.command_path} --help" if context is not None else "octavo --help"
     return f"{text.rstrip('.')} (see {command})"
+
+
+def _out_of_range(error: click.BadParameter, kind: click.IntRange | click.FloatRange) -> str:
+    """What a number should be, in the words of the options of the configuration."""
+    low, high = (str(limit).removesuffix(".0") for limit in (kind.min, kind.max))
+    if kind.max is None:
+        limits = f"above {low}" if kind.min_open else f"{low} or more"
+    else:
+        limits = f"above {low} and at most {high}" if kind.min_open else f"{low} to {high}"
+    noun = "a whole number" if isinstance(kind, click.IntRange) else "a number"
+    value = error.message.partition(" is not ")[0]
+    flag = max(error.param.opts, key=len) if error.param is not None else "the value"
+    return f"{flag} is {value[:100]}; it must be {noun}, {limits}"
 
 
 def _fail(message: str, code: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.config.option import option
+from octavo.config.server import words_of
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
@@ -67,3 +68,8 @@ class LoadingConfig:
         low=-(2**63),
         high=2**63 - 1,
     )
+
+    @property
+    def served_names(self) -> list[str]:
+        """Names the API knows the model by. Where none is given: the model as it was written, commas and all."""
+        return words_of(self.served_model_name or "", "served_model_name") or [self.model]

@@ -190,10 +190,10 @@ def _check_value(name: str, value: object, default: object, metadata: Any, annot
         raise ConfigError(f"{flag} is {value!r}; it must be of type {kind}", param=name)
     choices = metadata.get("choices") or ()
     if choices and value not in choices:
-        raise ConfigError(f"{flag} is {value!r}; choose one of {', '.join(map(str, choices))}", param=name)
+        raise ConfigError(f"{flag} is {value!r}; it must be one of {', '.join(map(str, choices))}", param=name)
     low, high = metadata.get("low"), metadata.get("high")
     if isinstance(value, (int, float)) and low is not None and not low <= value <= high:
-        raise ConfigError(f"{flag} is {value}; it must be in {low}..{high}", param=name)
+        raise ConfigError(f"{flag} is {value}; it must be {low} to {high}", param=name)
 
 
 def fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:

@@ -64,7 +64,7 @@ _TEXT_ONLY = "models read text only, so nothing is limited or cached for images,
 _ONE_PROCESS = "one process computes with all CPUs (num_threads); for more, start several servers behind a load balancer"
 _NO_TLS = "put a proxy that speaks TLS in front (nginx, caddy)"
 _NO_PARSERS = "tool calls and reasoning come back as the text that the model writes; parse it in the client"
-_NO_GRAMMAR = "output cannot be bound to a grammar; describe the form in the prompt and check the answer"
+_ONE_GRAMMAR = "forms are kept by llguidance, there is no other backend; see docs/structured_outputs.md"
 _NO_DRAFTS = "every token is computed by the model itself; leave it out, the answers are the same"
 _EDIT_CONFIG = "change config.json in a copy of the model's folder"
 
@@ -202,8 +202,8 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         refuses("tool_call_parser", _NO_PARSERS),
         refuses("tool_parser_plugin", _NO_PARSERS),
         refuses("reasoning_parser", _NO_PARSERS),
-        refuses("guided_decoding_backend", _NO_GRAMMAR, "auto"),
-        refuses("structured_outputs_config", _NO_GRAMMAR),
+        refuses("guided_decoding_backend", _ONE_GRAMMAR, "auto", "guidance"),
+        refuses("structured_outputs_config", _ONE_GRAMMAR),
     ),
     "Server": (
         same("host"),

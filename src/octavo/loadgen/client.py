@@ -7,6 +7,9 @@ worker, kept alive; chunked or sized bodies; server-sent events split on blank l
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Mapping
@@ -21,6 +24,7 @@ from octavo.errors import ConfigError, OctavoError
 
 CONNECT_TIMEOUT_S = 10.0
 READ_LIMIT_BYTES = 16 * 2**20
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 class RemoteError(OctavoError):
@@ -208,9 +212,20 @@ def _reason(error: Exception) -> str:
         return f"no connection within {CONNECT_TIMEOUT_S:.0f} s"
     if isinstance(error, asyncio.IncompleteReadError):
         return "the server closed the connection"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror.lower()
+    if isinstance(error, OSError):
+        return _os_reason(error)
     return str(error) or type(error).__name__
+
+
+def _os_reason(error: OSError) -> str:
+    """What the system says, without asyncio's words around it; for a name with several addresses, of the first."""
+    inner = _ERRNO.search(str(error))
+    number = error.errno or (int(inner[1]) if inner is not None else None)
+    if number == errno.ECONNREFUSED:
+        return "connection refused; is a server running there?"
+    if number is not None and number > 0:
+        return os.strerror(number).lower()
+    return (error.strerror or str(error)).lower()
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from octavo.step import ScheduledSequence, StepPlan
 _SMOOTHING = 0.05
 """Weight of the newest step in the running mean: the last 20 steps count for two thirds."""
 _DECODES_PER_OBSERVATION = 4
-"""Of steps of decodes alone, which follow each other by the thousand and are all alike, every fourth is fitted: a fit takes
-7 to 40 microseconds, up to 1% of the step of a small model. The first _ALL_OBSERVED steps are all fitted."""
+"""Of steps of decodes alone, which follow each other by the thousand and are all alike, every fourth is fitted: a fit is a
+noticeable part of the step of a small model. The first _ALL_OBSERVED steps are all fitted."""
 _ALL_OBSERVED = 64
 _MIN_PREFILL_TOKENS = 8
 """Prompt tokens a step takes even where decodes alone fill the target: with none, prompts would wait for decodes to end."""

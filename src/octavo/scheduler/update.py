@@ -64,8 +64,7 @@ def settle_share(
     update = update_of(sequence)
     update.prompt_logprobs = reported
     if share.needs_sample:
-        assert sampled is not None, "the worker returned no token for it"
-        assert sampled.token_ids, "the worker returned no token for it"
+        assert sampled is not None and sampled.token_ids, "the worker returned no token for it"
         num_accepted = _num_accepted(share, sampled) if share.draft_token_ids or sampled.num_accepted else 0
         new_token_ids = update.new_token_ids
         for token_id in sampled.token_ids:

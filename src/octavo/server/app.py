@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -36,8 +36,8 @@ from octavo.server.service.service import Service
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> FastAPI:
-    """The app that serves engine under model_name (several names are separated by commas).
+def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[str]) -> FastAPI:
+    """The app that serves engine under model_names; answers bear the first.
 
     It shuts the engine down when its lifespan ends.
 
@@ -46,7 +46,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_name: str) -> Fast
     inflight, api_keys = Inflight(), read_api_keys(config)
     service = Service(
         engine=engine,
-        model_names=tuple(name.strip() for name in model_name.split(",") if name.strip()),
+        model_names=tuple(model_names),
         key_names_tenant=api_keys.names_tenants,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
     )

@@ -36,12 +36,11 @@ class Shutdown:
     async def _drain(self) -> None:
         self._inflight.close()
         if self._inflight.count:
-            log.info(
-                "draining: %d requests get up to %g s; a second signal stops at once", self._inflight.count, self._timeout_s
-            )
+            count = self._inflight.count
+            log.info("draining for up to %g s, requests: %d; a second signal stops at once", self._timeout_s, count)
         try:
             if not await self._inflight.wait_empty(self._timeout_s):
-                log.warning("%g s are over: aborting %d requests", self._timeout_s, self._inflight.count)
+                log.warning("%g s are over, requests that are aborted: %d", self._timeout_s, self._inflight.count)
                 await self._engine.drain(0.0)
                 await self._inflight.wait_empty(FLUSH_TIMEOUT_S)
         except Exception:

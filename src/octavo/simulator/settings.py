@@ -43,7 +43,7 @@ def engine_spec(cache: CacheConfig, scheduler: SchedulerConfig, profile: Profile
     max_model_len is the model's context, or what the KV cache holds if less. Raises ConfigError naming the flag.
     """
     if cache.block_size % 8:
-        raise ConfigError(f"--block-size {cache.block_size} must be a multiple of 8", param="block_size")
+        raise ConfigError(f"--block-size is {cache.block_size}; it must be a multiple of 8", param="block_size")
     num_blocks = cache.num_gpu_blocks_override
     if num_blocks is None:
         budget = cache.kv_cache_memory * GIB if cache.kv_cache_memory is not None else MAX_DEFAULT_KV_BYTES

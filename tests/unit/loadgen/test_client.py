@@ -143,8 +143,9 @@ def test_timing_reads_chat_deltas_and_notes_error_events() -> None:
 
 def test_unreachable_server_is_one_error() -> None:
     async def scenario() -> None:
-        with pytest.raises(RemoteError, match="127.0.0.1:1"):
-            await Connection(Target("127.0.0.1", 1, False, "")).get_json("/x")
+        for host in ("127.0.0.1", "localhost"):
+            with pytest.raises(RemoteError, match=rf"{host}:1: connection refused; is a server running there\?$"):
+                await Connection(Target(host, 1, False, "")).get_json("/x")
 
     asyncio.run(scenario())
 

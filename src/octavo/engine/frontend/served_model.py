@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,13 +13,11 @@ from octavo.engine.frontend.sampling_defaults import sampling_in_force
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import open_config
 from octavo.loader.hub import default_cache_dir, resolve_model
+from octavo.loader.pypi import FetchReport
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.load import load_tokenizer
 from octavo.text.tokenizer import Tokenizer
-
-Report = Callable[[str, int, "int | None"], None]
-"""(stage, bytes done, bytes in all) while a model is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +31,19 @@ class ServedModel:
     sampling: SamplingAdvice
 
 
-def locate_model(config: EngineConfig, report: Report | None = None) -> EngineConfig:
+def locate_model(config: EngineConfig, report: FetchReport | None = None) -> EngineConfig:
     """The configuration with model and tokenizer replaced by local paths (fetched first if need be), served under its name.
 
     Raises LoadError in one line when there is no such model.
     """
     loading = config.loading
-    name = loading.served_model_name or loading.model
     cache_dir = default_cache_dir(os.environ)
     path = resolve_model(loading.model, cache_dir=cache_dir, revision=loading.revision, report=report)
     tokenizer = loading.tokenizer
     if tokenizer is not None:
         tokenizer = str(path if tokenizer == loading.model else resolve_model(tokenizer, cache_dir=cache_dir, report=report))
-    return replace(config, loading=replace(loading, model=str(path), tokenizer=tokenizer, served_model_name=name))
+    names = json.dumps(loading.served_names)
+    return replace(config, loading=replace(loading, model=str(path), tokenizer=tokenizer, served_model_name=names))
 
 
 def load_served_model(config: EngineConfig) -> ServedModel:
@@ -56,8 +54,7 @@ def load_served_model(config: EngineConfig) -> ServedModel:
     tokenizer = load_tokenizer(path if loading.tokenizer is None else Path(loading.tokenizer))
     template = ChatTemplate.for_tokenizer(tokenizer, _template_source(loading.chat_template))
     sampling = sampling_in_force(loading, advice)
-    name = (loading.served_model_name or loading.model).partition(",")[0]
-    return ServedModel(name, model, tokenizer, template, sampling)
+    return ServedModel(loading.served_names[0], model, tokenizer, template, sampling)
 
 
 def _template_source(given: str | None) -> str | None:

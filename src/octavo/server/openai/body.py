@@ -8,6 +8,7 @@ SDKs write all the fields they know.
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -16,6 +17,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from octavo.errors import InvalidRequestError
 
 INT32_MAX = 2**31 - 1
+
+MAX_SHOWN = 100
+"""Most characters of a value that an error repeats."""
 
 
 def _whole(value: Any) -> Any:
@@ -114,7 +118,7 @@ def parse_body(
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise _as_request_error(error, known) from None
+        raise _as_request_error(error) from None
 
 
 def _unknown_field(name: str, known: Mapping[str, Any]) -> InvalidRequestError:
@@ -124,8 +128,8 @@ def _unknown_field(name: str, known: Mapping[str, Any]) -> InvalidRequestError:
     return InvalidRequestError(f"unknown field {shown!r}{hint}", param=shown, code="unknown_field")
 
 
-def _as_request_error(error: ValidationError, known: Mapping[str, Any]) -> InvalidRequestError:
-    first = error.errors(include_url=False, include_input=False)[0]
+def _as_request_error(error: ValidationError) -> InvalidRequestError:
+    first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InvalidRequestError):
         return cause
@@ -137,6 +141,45 @@ def _as_request_error(error: ValidationError, known: Mapping[str, Any]) -> Inval
         return InvalidRequestError(f"{param} is required", param=param, code="missing_field")
     if first["type"] == "extra_forbidden":
         return InvalidRequestError(f"unknown field {param!r}", param=param, code="unknown_field")
+    code = "invalid_type" if "type" in first["type"] else "invalid_value"
+    wanted = _wanted(first["type"], first.get("ctx", {}))
+    if wanted is not None and param:
+        text = f"{param} is {_shown(first['input'])}; it must be {wanted}"
+        return InvalidRequestError(text, param=param, code=code)
     message = first["msg"].removeprefix("Value error, ")
     text = f"{param}: {message[0].lower()}{message[1:300]}" if param else message[:300]
-    return InvalidRequestError(text, param=param or None, code="invalid_type" if "type" in first["type"] else "invalid_value")
+    return InvalidRequestError(text, param=param or None, code=code)
+
+
+_KINDS = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+
+
+def _wanted(kind: str, limits: Mapping[str, Any]) -> str | None:
+    """What a value should be, in words, where pydantic refused it as this kind of error."""
+    if kind == "greater_than_equal":
+        return f"at least {limits['ge']}"
+    if kind == "greater_than":
+        return f"above {limits['gt']:g}"
+    if kind == "less_than_equal":
+        return f"at most {limits['le']}"
+    if kind == "string_too_long":
+        return f"at most {limits['max_length']} characters long"
+    return _KINDS.get(kind)
+
+
+def _shown(value: Any) -> str:
+    """A value as its sender wrote it, short."""
+    if isinstance(value, (list, dict)):
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value[:MAX_SHOWN]) if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."

@@ -16,7 +16,7 @@ from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, Count, Int32, parse_body
+from octavo.server.openai.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
 from octavo.server.openai.sampling_fields import SamplingFields, check_common, form_values, request_options, sampling_values
@@ -47,8 +47,8 @@ _UNSUPPORTED = {
 class ChatBody(SamplingFields, TemplateFields):
     """The body. max_tokens is the old name of max_completion_tokens; without either the answer may fill the context."""
 
-    max_tokens: Count | None = None
-    max_completion_tokens: Count | None = None
+    max_tokens: Int32 | None = None
+    max_completion_tokens: Int32 | None = None
     tool_choice: Any = None
     logprobs: bool | None = None
     top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
@@ -86,7 +86,9 @@ async def _generation(body: ChatBody, service: Service, tenant: str) -> Generati
 
 def _check_tool_choice(body: ChatBody) -> None:
     if body.tool_choice not in (None, "none", "auto", "required") and not isinstance(body.tool_choice, dict):
-        raise InvalidRequestError("tool_choice must be none, auto, required or an object", param="tool_choice")
+        raise InvalidRequestError(
+            f"tool_choice is {str(body.tool_choice)[:100]!r}; it must be none, auto, required or an object", param="tool_choice"
+        )
     if body.tools and body.tool_choice != "none":
         raise InvalidRequestError(
             "this server cannot parse tool calls yet; with tools, set tool_choice to none: the model sees the tools, "
@@ -106,8 +108,8 @@ def _max_tokens(body: ChatBody) -> int | None:
             f"max_completion_tokens is {new} and max_tokens is {old}; they mean the same, send one", param="max_tokens"
         )
     value, param = (new, "max_completion_tokens") if new is not None else (old, "max_tokens")
-    if value == 0:
-        raise InvalidRequestError(f"{param} is 0; it must be at least 1", param=param)
+    if value is not None and value < 1:
+        raise InvalidRequestError(f"{param} is {value}; it must be at least 1", param=param)
     return value
 
 

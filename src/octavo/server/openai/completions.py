@@ -15,7 +15,7 @@ from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, Count, Int32, parse_body
+from octavo.server.openai.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import CompletionLogprobs, prompt_logprobs_json
 from octavo.server.openai.prompts import read_prompts
@@ -35,7 +35,7 @@ class CompletionBody(SamplingFields):
     """The body. prompt: a string, a list of strings, token ids, or a list of lists of token ids."""
 
     prompt: Any
-    max_tokens: Count | None = DEFAULT_MAX_TOKENS
+    max_tokens: Int32 | None = DEFAULT_MAX_TOKENS
     echo: bool | None = None
     logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     best_of: Int32 | None = None
@@ -62,9 +62,9 @@ async def _generation(body: CompletionBody, service: Service, tenant: str) -> Ge
             param="best_of",
             code="unsupported_field",
         )
-    if body.max_tokens == 0 and not body.echo:
+    if body.max_tokens is not None and body.max_tokens < (0 if body.echo else 1):
         raise InvalidRequestError(
-            "max_tokens is 0; it must be at least 1, or set echo to get the prompt back", param="max_tokens"
+            f"max_tokens is {body.max_tokens}; it must be at least 1, or 0 with echo to get the prompt back", param="max_tokens"
         )
     prompts = await read_prompts(body.prompt, service, add_special_tokens=body.add_special_tokens is not False)
     # With echo the prompt is part of the text, so logprobs cover it, too.

@@ -15,7 +15,6 @@ from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
-from octavo.server.service.usage import Usage
 
 QUEUE_SIZE = 64
 """Outputs of a several-prompt request waiting for the writer; beyond it the engine's own queue holds (and merges) them."""
@@ -30,6 +29,15 @@ class EncodedPrompt:
 
     text: str | None
     token_ids: list[int]
+
+
+@dataclass(slots=True)
+class Usage:
+    """prompt_tokens counts each prompt once, whatever n is; cached_tokens is the part of them found in the prefix cache."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,8 +75,8 @@ class Generation:
                     yield 0, output
             return
         starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
-        # As many as fill a step: whoever comes meanwhile is next, and does not wait for all prompts of this request.
-        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // self.n)
+        # They fill half of the seats, as one request does in the scheduler: whoever comes meanwhile finds room beside them.
+        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2 // self.n)
         async with aclosing(_merged(starts, at_once)) as outputs:
             async for index, output in outputs:
                 self._count(output, index, cached)

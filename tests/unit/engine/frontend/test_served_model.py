@@ -12,7 +12,7 @@ from tests.fakes import write_model
 from octavo.config.engine import EngineConfig
 from octavo.config.loading import LoadingConfig
 from octavo.engine.frontend.served_model import load_served_model, locate_model
-from octavo.errors import LoadError
+from octavo.errors import ConfigError, LoadError
 
 
 def located(**loading: Any) -> EngineConfig:
@@ -41,3 +41,32 @@ def test_sampling_settings_come_from_the_folder_unless_flags_say_otherwise(tmp_p
     assert load_served_model(located(model=str(model), generation_config="vllm")).sampling.values == {}
     changed = located(model=str(model), override_generation_config='{"top_k": 5}')
     assert load_served_model(changed).sampling.values == {"temperature": 0.6, "top_k": 5}
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (None, None),
+        (",", None),
+        (" ", None),
+        ("one", ["one"]),
+        ("one, two,three/four", ["one", "two", "three/four"]),
+        ('["one, two", "three"]', ["one, two", "three"]),
+    ],
+)
+def test_a_comma_in_the_path_is_part_of_the_name(tmp_path: Path, given: str | None, names: list[str] | None) -> None:
+    model = write_model(tmp_path / "a,b, c")
+    config = located(model=str(model), served_model_name=given)
+    expected = names or [str(model)]
+    assert config.loading.served_names == locate_model(config).loading.served_names == expected
+    assert load_served_model(config).name == expected[0]
+
+
+def test_names_that_are_no_list_are_refused(tmp_path: Path) -> None:
+    for given in ("[one", "[1]", '{"a": 1}]', '["a", null]'):
+        loading = LoadingConfig(served_model_name=given)
+        if not given.startswith("["):
+            assert loading.served_names == [given]
+            continue
+        with pytest.raises(ConfigError, match="--served-model-name is .* separated by commas, or a JSON list"):
+            _ = loading.served_names
