@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.gate.test_bytes_in_flight import RecordedDrafter, assert_equal, make_engine
@@ -11,6 +10,7 @@ from tests.gate.workload import BLOCK_SIZE, GateRequest, requests, serve_all, se
 
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.structured_outputs import StructuredOutputsParams
 
 PERSON = {
     "type": "object",
@@ -18,12 +18,12 @@ PERSON = {
     "required": ["name", "age"],
     "additionalProperties": False,
 }
-FORMS: tuple[dict[str, Any], ...] = (
-    {"json": PERSON, "whitespace_pattern": "[ ]?"},
-    {"choice": ["yes", "no", "it depends"]},
-    {"regex": r"[a-z]{3,12}(-[0-9]{2,4})?"},
-    {"json_object": True},
-    {"grammar": 'root ::= "(" root ")" | "x"'},
+FORMS = (
+    StructuredOutputsParams(json=PERSON, whitespace_pattern="[ ]?"),
+    StructuredOutputsParams(choice=["yes", "no", "it depends"]),
+    StructuredOutputsParams(regex=r"[a-z]{3,12}(-[0-9]{2,4})?"),
+    StructuredOutputsParams(json_object=True),
+    StructuredOutputsParams(grammar='root ::= "(" root ")" | "x"'),
 )
 
 
