@@ -42,7 +42,9 @@ def read_schemas(path: Path) -> list[Any]:
     return [entry.get("json_schema", entry.get("schema", entry)) for entry in entries]
 
 
-def generate(llm: LLM, forms: list[StructuredOutputsParams], max_tokens: int) -> list[tuple[StructuredOutputsParams, list[int]]]:
+def generate(
+    llm: LLM, forms: list[StructuredOutputsParams], max_tokens: int
+) -> list[tuple[StructuredOutputsParams, list[int]]]:
     """One answer per schema at temperature 1: how many are refused, whole, valid. Returns forms and answers."""
     accepted, num_refused = [], 0
     for form in forms:
