@@ -142,12 +142,8 @@ class EngineCore:
 
         Without work the answer only carries statistics. Raises WorkerBroken when retrying is hopeless.
         """
-        self.launch()
-        return self.collect()
-
-    def collect(self) -> StepOutputs:
-        """Settle the oldest step in flight, if there is one."""
         started_s = self._clock()
+        self.launch()
         if self._flights:
             started_s = self._flights[0].started_s
             self._settle_oldest()
