@@ -1,8 +1,8 @@
 """Twenty questions that newcomers ask first: how many answers are right?
 
 Run:  python benchmarks/first_questions.py [MODEL] [--dtype float32] [--samples 24] [--seed 3]
-Each question is asked as a chat of one message, with the settings that the model's makers recommend, and answered that many times.
-An answer is right if it holds what must be in it. Prints the share of right answers, question by question and in all.
+Each question is asked as a chat of one message, with the settings that the model's makers recommend, and answered that many
+times. An answer is right if it holds what must be in it. Prints the share of right answers, question by question and in all.
 docs/accuracy.md has what came out.
 """
 
