@@ -94,7 +94,7 @@ def fill_cache(backend: AnyBackend, case: Case, heads: Heads) -> None:
             ops.kv_write(x, x, heads.layer(layer))
         return x
 
-    program = compile_program(backend, forward, len(keys), case.num_seqs, case.context)
+    program = compile_program(backend, forward, len(keys), case.context)
     for first in range(0, case.context, FILL_TOKENS):
         new = min(FILL_TOKENS, case.context - first)
         program.run(step(case.num_seqs, new, first, case.blocks_each, BLOCK_SIZE))
@@ -116,7 +116,7 @@ def measure(case: Case, heads: Heads, kv: str, isa: str, threads: int, seconds: 
         return x
 
     fill_cache(backend, case, heads)
-    program = compile_program(backend, forward, rows, case.num_seqs, case.context)
+    program = compile_program(backend, forward, rows, case.context)
     inputs = step(case.num_seqs, case.new, case.context - case.new, case.blocks_each, BLOCK_SIZE)
     elapsed_s = median_seconds(program, inputs, seconds) / LAYERS
     macs = 2 * width * case.positions_seen

@@ -103,7 +103,7 @@ def time_products(backend: AnyBackend, table: Any, weights: list[Any], rows: int
             total = ops.add(ops.linear(x, weight), total)
         return total
 
-    program = compile_program(backend, forward, rows, 1, rows)
+    program = compile_program(backend, forward, rows, rows)
     return median_seconds(program, step(1, rows, 0, -(-rows // CACHE.block_size), CACHE.block_size), seconds)
 
 

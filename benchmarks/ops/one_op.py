@@ -47,14 +47,10 @@ def float_tensor(values: F32) -> StoredRows:
     return StoredRows("values", values.shape, "f32", values.view(np.uint8), None, "memory: values")
 
 
-def compile_program(
-    backend: AnyBackend, function: Callable[[AnyOps], Any], max_tokens: int, max_seqs: int, max_position: int
-) -> Program[Any]:
+def compile_program(backend: AnyBackend, function: Callable[[AnyOps], Any], max_tokens: int, max_position: int) -> Program[Any]:
     """A program that runs the function over all rows and hands out the last one, so that reading it costs nothing."""
     model = FunctionModel(lambda ops: ops.select_rows(function(ops)))
-    return backend.compile(
-        model, max_tokens=max_tokens, max_logits=1, max_seqs=max_seqs, max_position=max_position, eager=False
-    )
+    return backend.compile(model, max_tokens=max_tokens, max_logits=1, max_position=max_position, eager=False)
 
 
 def step(num_seqs: int, new: int, first: int, blocks_each: int, block_size: int) -> StepInputs:

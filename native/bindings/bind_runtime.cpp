@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arrays.h"
+#include "runtime/file_guard.h"
 #include "runtime/isa.h"
 #include "runtime/limits.h"
 #include "runtime/thread_pool.h"
@@ -11,6 +12,12 @@ namespace octavo {
 
 void bind_runtime(nb::module_& module) {
   module.def("usable_isas", &usable_isas, "Kernel variants this CPU can run, best first.");
+  nb::class_<FileGuard>(module, "FileGuard", "While it lives, a map reads zeros where its file was cut short, instead of SIGBUS.")
+      .def(
+          "__init__",
+          [](FileGuard* guard, const Array<uint8_t, 1>& map) { new (guard) FileGuard(map.data(), map.size()); },
+          nb::arg("map"), "The guard keeps the address alone: it must not outlive the map.")
+      .def_prop_ro("was_cut", &FileGuard::was_cut);
   nb::class_<ThreadPool>(module, "ThreadPool", "A fixed team of compute threads.")
       .def(nb::init<int>(), nb::arg("size"))
       .def_prop_ro("size", &ThreadPool::size);

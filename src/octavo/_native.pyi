@@ -10,6 +10,17 @@ from numpy.typing import NDArray
 def usable_isas() -> list[str]:
     """Kernel variants this CPU can run, best first."""
 
+class FileGuard:
+    """
+    While it lives, a map reads zeros where its file was cut short, instead of SIGBUS.
+    """
+
+    def __init__(self, map: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """The guard keeps the address alone: it must not outlive the map."""
+
+    @property
+    def was_cut(self) -> bool: ...
+
 class ThreadPool:
     """A fixed team of compute threads."""
 

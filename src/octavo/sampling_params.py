@@ -122,10 +122,6 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
             raise InvalidRequestError("stop needs the text, so detokenize must not be False", param="stop")
         self._refuse_absent()
 
-    @property
-    def is_greedy(self) -> bool:
-        return self.temperature == 0.0
-
     def clone(self) -> SamplingParams:
         """A copy that shares nothing with this one, checked anew: fields may have been set since."""
         return msgspec.structs.replace(self)

@@ -30,15 +30,15 @@ def campaign(kind: str, first: int, last: int) -> tuple[Counter[str], list[str]]
     with tempfile.TemporaryDirectory(prefix="octavo-fuzz-") as place:
         while first < last:
             command = [sys.executable, "-W", "ignore", "-m", "tests.fuzz.load_child", place, kind, str(first), str(last)]
-            child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            for line in _lines(child):
-                seed, outcome, *more = line.split(maxsplit=2)
-                first = int(seed) + 1
-                counts[outcome] += 1
-                if outcome == "fault":
-                    faults.append(f"{kind} {seed}: {' '.join(more)}")
-            child.kill()
-            code = child.wait()
+            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+                for line in _lines(child):
+                    seed, outcome, *more = line.split(maxsplit=2)
+                    first = int(seed) + 1
+                    counts[outcome] += 1
+                    if outcome == "fault":
+                        faults.append(f"{kind} {seed}: {' '.join(more)}")
+                child.kill()
+            code = child.returncode
             if first < last and code != 0:
                 counts["fault"] += 1
                 faults.append(f"{kind} {first}: " + ("no answer in time" if code == -9 else f"the process ended with {code}"))

@@ -281,8 +281,8 @@ def folder_files() -> dict[str, Any]:
     }
 
 
-def _damage_json(value: Any, rng: random.Random) -> Any:
-    """value with one place changed, found by walking down at random."""
+def damage_json(value: Any, rng: random.Random, odd: list[Any]) -> Any:
+    """value with one place changed to one of `odd`, dropped or repeated; the place is found by walking down at random."""
     if isinstance(value, dict) and value and rng.random() < 0.85:
         key = rng.choice(list(value))
         what = rng.random()
@@ -290,7 +290,7 @@ def _damage_json(value: Any, rng: random.Random) -> Any:
             return {name: item for name, item in value.items() if name != key}
         if what < 0.2:
             return {**value, rng.choice(["x", "9" * 4000, key + "x"]): value[key]}
-        return {**value, key: _damage_json(value[key], rng)}
+        return {**value, key: damage_json(value[key], rng, odd)}
     if isinstance(value, list) and value and rng.random() < 0.85:
         at = rng.randrange(len(value))
         what = rng.random()
@@ -298,8 +298,8 @@ def _damage_json(value: Any, rng: random.Random) -> Any:
             return value[:at]
         if what < 0.2:
             return value * 3
-        return [*value[:at], _damage_json(value[at], rng), *value[at + 1 :]]
-    return rng.choice([*NUMBERS, *ODD, *TEMPLATES])
+        return [*value[:at], damage_json(value[at], rng, odd), *value[at + 1 :]]
+    return rng.choice(odd)
 
 
 def write_folder(folder: Path, seed: int) -> None:
@@ -310,13 +310,13 @@ def write_folder(folder: Path, seed: int) -> None:
     if rng.random() < 0.4:
         files["tokenizer.json"] = unigram
     target = rng.choice([*files, "tokenizer.json", "header"])
-    structural = seed % 2 == 0
+    structural, odd = seed % 2 == 0, [*NUMBERS, *ODD, *TEMPLATES]
     if structural:
         for _ in range(rng.randint(1, 3)):
             if target == "header":
-                header = _damage_json(header, rng)
+                header = damage_json(header, rng, odd)
             else:
-                files[target] = _damage_json(files[target], rng)
+                files[target] = damage_json(files[target], rng, odd)
     raw = {name: _dump(content) for name, content in files.items()}
     head = _dump(header)
     raw["model.safetensors"] = struct.pack("<Q", len(head)) + head + parts
@@ -325,6 +325,16 @@ def write_folder(folder: Path, seed: int) -> None:
         raw[name] = damage_bytes(raw[name], rng, len(head) + 8 if target == "header" else len(raw[name]))
     for name, content in raw.items():
         (folder / name).write_bytes(content)
+
+
+def write_whole_folder(folder: Path) -> None:
+    """The model folder without any damage."""
+    files = folder_files()
+    files.pop("unigram")
+    parts, head = files.pop("parts"), _dump(files.pop("header"))
+    for name, content in files.items():
+        (folder / name).write_bytes(_dump(content))
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + parts)
 
 
 def _dump(content: Any) -> bytes:

@@ -40,7 +40,6 @@ class Runner:
             model,
             max_tokens=self._chunk,
             max_logits=self._chunk,
-            max_seqs=max_seqs,
             max_position=max_model_len * (1 if longest_short_prompt is None else 2),
             eager=False,
         )

@@ -101,7 +101,7 @@ def run(backend: AnyBackend, function: Callable[[AnyOps], Any], inputs: StepInpu
     """The function's result for every row of the step, as a copy."""
     total = len(inputs.token_ids)
     model = FunctionModel(lambda ops: ops.select_rows(function(ops)))
-    program = backend.compile(model, max_tokens=total, max_logits=total, max_seqs=64, max_position=MAX_POSITION, eager=eager)
+    program = backend.compile(model, max_tokens=total, max_logits=total, max_position=MAX_POSITION, eager=eager)
     result: F32 = backend.read_logits(program.run(inputs)).copy()
     return result
 

@@ -62,7 +62,7 @@ def inputs_of(lengths: list[int], firsts: list[int]) -> StepInputs:
 def results(threads: int, eager: bool, windows: tuple[int | None, ...]) -> list[F32]:
     backend = cpu("auto", threads, quantization="int8", kv=KV)
     model = FunctionModel(make_forward(backend, windows))
-    program = backend.compile(model, max_tokens=256, max_logits=256, max_seqs=16, max_position=MAX_POSITION, eager=eager)
+    program = backend.compile(model, max_tokens=256, max_logits=256, max_position=MAX_POSITION, eager=eager)
     return [backend.read_logits(program.run(inputs_of(lengths, firsts))).copy() for lengths, firsts in STEPS]
 
 
@@ -81,7 +81,6 @@ def test_a_prompt_meets_no_barrier_between_its_layers() -> None:
         FunctionModel(make_forward(backend, (None,))),
         max_tokens=256,
         max_logits=256,
-        max_seqs=16,
         max_position=MAX_POSITION,
         eager=False,
     )
@@ -111,7 +110,7 @@ def test_attention_behind_selected_rows_gives_the_bytes_of_one_thread() -> None:
             return ops.add(early, ops.select_rows(x))
 
         program = backend.compile(
-            FunctionModel(forward), max_tokens=256, max_logits=256, max_seqs=16, max_position=MAX_POSITION, eager=eager
+            FunctionModel(forward), max_tokens=256, max_logits=256, max_position=MAX_POSITION, eager=eager
         )
         return [backend.read_logits(program.run(inputs_of(*arrays))).copy() for arrays in STEPS]
 

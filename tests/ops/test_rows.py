@@ -120,7 +120,7 @@ def test_a_step_larger_than_the_program_is_refused(eager: bool) -> None:
     backend = cpu()
     table = backend.parameters.load_linear([float_tensor(np.ones((8, 16), np.float32))], [None])
     model = FunctionModel(lambda ops: ops.select_rows(ops.embedding(table)))
-    program = backend.compile(model, max_tokens=3, max_logits=3, max_seqs=8, max_position=MAX_POSITION, eager=eager)
+    program = backend.compile(model, max_tokens=3, max_logits=3, max_position=MAX_POSITION, eager=eager)
     assert backend.read_logits(program.run(step([3]))).shape == (3, 16)
     with pytest.raises(ValueError, match="larger than the program"):
         program.run(step([4]))

@@ -17,7 +17,8 @@ from octavo.loader.gguf import GgufFile, open_gguf
 from octavo.loader.gguf_config import read_gguf_config
 from octavo.loader.gguf_tensors import bind_gguf
 from octavo.loader.hf_config import read_hf_config
-from octavo.loader.identity import FileIdentity, identify
+from octavo.loader.identity import FileIdentity, changed_file, identify
+from octavo.loader.mapped_file import MappedFile
 from octavo.loader.parameter import Parameter
 from octavo.loader.safetensors import SafetensorsFile, have_equal_bytes, open_folder
 from octavo.loader.sampling_advice import SamplingAdvice
@@ -44,6 +45,7 @@ class Checkpoint:
     files                every file that was read, so that a later change can be noticed (identity.changed_file)
     generation_defaults  sampling settings that the model's makers recommend
     gguf                 the first GGUF file, whose metadata holds tokenizer and chat template; None for a folder
+    maps                 the weight files
     """
 
     path: Path
@@ -54,6 +56,7 @@ class Checkpoint:
     files: tuple[FileIdentity, ...]
     generation_defaults: SamplingAdvice
     gguf: GgufFile | None
+    maps: tuple[MappedFile, ...]
 
     @property
     def weight_bytes(self) -> int:
@@ -61,6 +64,18 @@ class Checkpoint:
         if isinstance(self.tensors, DummyTensors):
             return self.tensors.nbytes  # looking at a dummy tensor would generate it
         return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def check_unchanged(self) -> None:
+        """To be called when the weights have been read: they are those of the files only if these have stayed what they were.
+
+        Raises: LoadError naming the file that was cut short or replaced, or that its disk could not give whole.
+        """
+        cut = next((mapped.path for mapped in self.maps if mapped.was_cut), None)
+        if cut is not None:
+            raise LoadError(f"{cut} was cut short while its weights were read, or its disk failed; load it when it is whole")
+        changed = changed_file(self.files)
+        if changed is not None:
+            raise LoadError(f"{changed} while the weights were read; load the model again when its files no longer change")
 
 
 def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto", *, quiet: bool = False) -> Checkpoint:
@@ -79,7 +94,7 @@ def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto", *, 
     if kind == "dummy":
         declared = declare(config)
         version = hashlib.sha256(b"dummy" + (path / "config.json").read_bytes()).digest()
-        return Checkpoint(path, config, declared, DummyTensors(declared, config.dtype), version, settings, defaults, None)
+        return Checkpoint(path, config, declared, DummyTensors(declared, config.dtype), version, settings, defaults, None, ())
     files = open_folder(path)
     config = _untied(files, config, path)
     declared = declare(config)
@@ -87,8 +102,9 @@ def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto", *, 
     embedding = next(parameter for parameter in declared if parameter.role == "embedding")
     config = replace(config, dtype=_DTYPES[tensors[embedding.name].format])
     weights = list(dict.fromkeys(files.values()))
-    opened = (*settings, *(file.mapped.identity for file in weights))
-    return Checkpoint(path, config, declared, tensors, _weights_version(weights, config), opened, defaults, None)
+    maps = tuple(file.mapped for file in weights)
+    opened = (*settings, *(mapped.identity for mapped in maps))
+    return Checkpoint(path, config, declared, tensors, _weights_version(weights, config), opened, defaults, None, maps)
 
 
 def open_config(path: Path, load_format: str = "auto") -> tuple[ModelConfig, SamplingAdvice]:
@@ -105,8 +121,9 @@ def _open_gguf(path: Path, declare: Declare, quiet: bool) -> Checkpoint:
     config, defaults = read_gguf_config(files, quiet=quiet)
     declared = declare(config)
     tensors = bind_gguf(files, declared)
-    opened = tuple(file.mapped.identity for file in files)
-    return Checkpoint(path, config, declared, tensors, _weights_version(files, config), opened, defaults, files[0])
+    maps = tuple(file.mapped for file in files)
+    opened = tuple(mapped.identity for mapped in maps)
+    return Checkpoint(path, config, declared, tensors, _weights_version(files, config), opened, defaults, files[0], maps)
 
 
 def _identify_settings(folder: Path) -> tuple[FileIdentity, ...]:

@@ -1,7 +1,8 @@
 """OpenFile: a model file whose header is read by calls; MappedFile: its data through a read-only memory map.
 
-A page of a map that lies beyond the end of a file ends the process with SIGBUS, and a file may be cut short at any time. So
-headers are read, never mapped; who packs weights from a map guards it (native/runtime/file_guard.h).
+Reading a page of a map that lies beyond the end of its file ends a process with SIGBUS, and a file may be cut short at any
+time. So headers are read, never mapped, and a map has a guard (native/runtime/file_guard.h): such a page reads as zeros, and
+`MappedFile.was_cut` tells. Who has read weights asks Checkpoint.check_unchanged before it uses them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo import _native
 from octavo.errors import LoadError
 from octavo.loader.identity import FileIdentity, identify_open
 
@@ -55,6 +57,18 @@ class MappedFile:
     data: NDArray[np.uint8]
     size_bytes: int
     identity: FileIdentity
+    guard: _native.FileGuard
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether bytes were wanted that could not be had: the file was cut short, or its disk failed."""
+        return self.guard.was_cut
+
+
+class _GuardedMap(mmap.mmap):
+    """A map that holds its guard, so that the guard lives as long as the last array cut from it, and no longer."""
+
+    guard: _native.FileGuard
 
 
 @contextmanager
@@ -79,7 +93,9 @@ def map_file(file: OpenFile) -> MappedFile:
     """Map as many bytes as the file had when it was opened. Raises: LoadError if it is shorter by now or cannot be mapped."""
     try:
         identity = identify_open(file.descriptor, file.path)
-        buffer = mmap.mmap(file.descriptor, file.size_bytes, access=mmap.ACCESS_READ)
+        buffer = _GuardedMap(file.descriptor, file.size_bytes, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise LoadError(f"{file.path}: cannot be read ({error})") from None
-    return MappedFile(file.path, np.frombuffer(buffer, dtype=np.uint8), file.size_bytes, identity)
+    data = np.frombuffer(buffer, dtype=np.uint8)
+    buffer.guard = _native.FileGuard(data)
+    return MappedFile(file.path, data, file.size_bytes, identity, buffer.guard)

@@ -48,9 +48,8 @@ Logits_contra = TypeVar("Logits_contra", contravariant=True)
 
 # Bounds within which two backends or two ISAs agree on one op, relative to the largest magnitude of the output row.
 FLOAT_TOLERANCE = 2e-5
-"""float32, float16 and bfloat16 weights: sums run in different orders."""
-INT8_TOLERANCE = 0.0
-"""Quantised weights: integer products are exact and the float steps run in one order everywhere, so ISAs agree to the bit."""
+"""float32, float16 and bfloat16 weights: sums run in different orders. With quantised weights ISAs agree to the bit, as integer
+products are exact and the float steps run in one order everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +372,7 @@ class Backend(BlockMemory, Sampling[Logits], Protocol[Weight, Vector, KVCache, L
         ...
 
     def compile(
-        self, model: Model[Weight, Vector], *, max_tokens: int, max_logits: int, max_seqs: int, max_position: int, eager: bool
+        self, model: Model[Weight, Vector], *, max_tokens: int, max_logits: int, max_position: int, eager: bool
     ) -> Program[Logits]:
         """A program for steps of at most these sizes, at positions below max_position; eager runs op by op, same bytes.
 

@@ -61,6 +61,23 @@ class AdmissionRule:
         needed = self._manager.cost(match, first, self.final_tokens(sequence)) + self.headroom(sequence)
         return needed + reserved <= self._manager.num_free
 
+    def exceeds_share(self, sequence: Sequence, match: PrefixMatch, running: Iterable[Sequence], max_seqs: int) -> bool:
+        """Whether one more choice would give its request more than half of the seats or blocks. The first one always may run.
+
+        So a request with many choices leaves room for others that come while it runs. Its choices need about as much each.
+        """
+        request = sequence.request
+        if request.sampling.n == 1:
+            return False
+        num_running = sum(other.request.request_id == request.request_id for other in running)
+        if num_running == 0:
+            return False
+        if 2 * (num_running + 1) > max_seqs:
+            return True
+        first = min(match.num_tokens, sequence.num_tokens - 1)
+        needed = self._manager.cost(match, first, self.final_tokens(sequence))
+        return 2 * (num_running + 1) * needed > self._manager.num_blocks
+
     def headroom(self, sequence: Sequence) -> int:
         """Blocks that must stay free beyond all needs when a waiting sequence is admitted."""
         return 0 if self.mode == "eager" else min(MAX_BLOCKS, (1 << min(sequence.num_displaced, 31)) - 1)

@@ -265,7 +265,8 @@ class Scheduler:
     def _admit_waiting(self, step: StepBuilder, now: float, limit: SortKey | None) -> None:
         """Waiting sequences that stand before `limit`, in order, until one does not fit: nobody overtakes it.
 
-        Passed over are only those that wait for their fork's parent, or for the step's prompt_logprobs tokens.
+        Passed over are only those that wait for their fork's parent, for the step's prompt_logprobs tokens, or because their
+        request has its share of the seats and blocks.
         """
         order, budget = self._order, step.budget
         if not self._waiting or budget.prefill_tokens == 0:
@@ -277,7 +278,7 @@ class Scheduler:
             if budget.prefill_tokens == 0 or (limit is not None and order.key(sequence, now) > limit):
                 return
             match = match_of(sequence, self._sequences, self._manager)
-            if match is None:
+            if match is None or self._admission.exceeds_share(sequence, match, self._running.values(), self._limits.max_seqs):
                 continue
             if reserved is None:
                 reserved = self._admission.outstanding(self._running.values())

@@ -12,6 +12,7 @@ from octavo.config.machine import read_machine
 from octavo.config.model import ModelConfig
 from octavo.config.resolve import Resolved, resolve
 from octavo.config.resolved import ResolvedConfig
+from octavo.errors import LoadError
 from octavo.loader.checkpoint import Checkpoint
 from octavo.models.registry import load_model
 from octavo.models.source import LoadedParameters
@@ -51,7 +52,7 @@ class LoadedModel:
             dtype=cache.kv_cache_dtype,
         )
         self.backend.allocate_kv_cache(self._cache)
-        self.program = self._compile(scheduler.max_num_batched_tokens, max_logits, scheduler.max_num_seqs)
+        self.program = self._compile(scheduler.max_num_batched_tokens, max_logits)
 
     @contextmanager
     def resizing(self, relayout: Relayout, max_logits: int) -> Iterator[None]:
@@ -65,7 +66,7 @@ class LoadedModel:
             cache = replace(cache, num_blocks=relayout.num_blocks, block_size=relayout.block_size)
             previous = self.backend.replace_kv_cache(cache)
         try:
-            self.program = self._compile(relayout.max_num_batched_tokens, max_logits, relayout.max_num_seqs)
+            self.program = self._compile(relayout.max_num_batched_tokens, max_logits)
             yield
         except BaseException:
             self.program = program
@@ -81,12 +82,11 @@ class LoadedModel:
         """See RopeConfig.longest_short_prompt."""
         return self.config.rope.longest_short_prompt(self._max_position)
 
-    def _compile(self, max_tokens: int, max_logits: int, max_seqs: int) -> Program[Any]:
+    def _compile(self, max_tokens: int, max_logits: int) -> Program[Any]:
         return self.backend.compile(
             self._model,
             max_tokens=max_tokens,
             max_logits=max_logits,
-            max_seqs=max_seqs,
             # With two halves, the table of positions has twice as many rows.
             max_position=self._max_position * (1 if self.longest_short_prompt is None else 2),
             eager=self._eager,
@@ -109,7 +109,8 @@ def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedMod
     """The checkpoint's model on config.backend.device, its parameters alone.
 
     config       num_threads is set
-    Raises: LoadError for weights that do not fit the architecture, ConfigError for a device that cannot be had.
+    Raises: LoadError for weights that do not fit the architecture, or files that change meanwhile; ConfigError for a device
+    that cannot be had.
     """
     backend = make_backend(
         config.backend.device,
@@ -119,5 +120,10 @@ def load_parameters(config: ResolvedConfig, checkpoint: Checkpoint) -> LoadedMod
         quantization=config.loading.quantization,
         group_size=config.loading.quantization_group_size,
     )
-    model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, backend.parameters))
+    try:
+        model = load_model(checkpoint.config, LoadedParameters(checkpoint.tensors, backend.parameters))
+    except LoadError:
+        checkpoint.check_unchanged()  # says more about a damaged weight than the damage does
+        raise
+    checkpoint.check_unchanged()
     return LoadedModel(backend, model, checkpoint.config, eager=config.backend.enforce_eager)

@@ -150,13 +150,11 @@ class EngineCore:
             self._settle_oldest()
         outputs, self._pending = self._pending, []
         first_timers, self._first_timers = self._first_timers, []
-        now_s = self._clock()
         return StepOutputs(
             outputs,
             [sequence.request.request_id for sequence in first_timers],
-            self._due_stats(now_s),
+            self._due_stats(self._clock()),
             started_s,
-            now_s,
             [sequence.expected_s for sequence in first_timers],
         )
 

@@ -66,7 +66,6 @@ class EngineStats:
     prefix_queries: int
     prefix_hits: int
     num_preemptions: int
-    num_core_restarts: int
     heartbeat_age_s: float
 
 
@@ -241,7 +240,6 @@ class AsyncLLMEngine:
             prefix_queries=totals.prefix_queries,
             prefix_hits=totals.prefix_hits,
             num_preemptions=totals.preemptions,
-            num_core_restarts=totals.core_restarts,
             heartbeat_age_s=self._supervisor.heartbeat_age_s,
         )
 

@@ -126,7 +126,7 @@ class CoreStats(msgspec.Struct, array_like=True):
 
 
 class StepOutputs(msgspec.Struct, tag="step"):
-    """One message per step. started: ids of requests that were first scheduled in it; at_s: its end on the monotonic clock.
+    """One message per step. started: ids of requests that were first scheduled in it.
 
     stats: left out while steps follow closely and nothing but the counters has changed.
     estimates_s: for each of `started`, the seconds it was then expected to take.
@@ -137,7 +137,6 @@ class StepOutputs(msgspec.Struct, tag="step"):
     started: list[str]
     stats: CoreStats | None
     started_s: float
-    at_s: float
     estimates_s: list[float] = []
 
 

@@ -106,7 +106,6 @@ class CpuBackend:
         *,
         max_tokens: int,
         max_logits: int,
-        max_seqs: int,
         max_position: int,
         eager: bool,
     ) -> TapeProgram | EagerProgram:

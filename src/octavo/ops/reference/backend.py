@@ -92,7 +92,6 @@ class ReferenceBackend:
         *,
         max_tokens: int,
         max_logits: int,
-        max_seqs: int,
         max_position: int,
         eager: bool,
     ) -> ReferenceProgram:

@@ -122,7 +122,7 @@ def parse_body(
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise _as_request_error(error, known) from None
+        raise _as_request_error(error) from None
 
 
 def _unknown_field(name: str, known: Mapping[str, Any]) -> InvalidRequestError:
@@ -132,7 +132,7 @@ def _unknown_field(name: str, known: Mapping[str, Any]) -> InvalidRequestError:
     return InvalidRequestError(f"unknown field {shown!r}{hint}", param=shown, code="unknown_field")
 
 
-def _as_request_error(error: ValidationError, known: Mapping[str, Any]) -> InvalidRequestError:
+def _as_request_error(error: ValidationError) -> InvalidRequestError:
     first = error.errors(include_url=False)[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InvalidRequestError):

@@ -67,8 +67,8 @@ class Generation:
                     yield 0, output
             return
         starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
-        # As many as fill a step: whoever comes meanwhile is next, and does not wait for all prompts of this request.
-        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // self.n)
+        # They fill half of the seats, as one request does in the scheduler: whoever comes meanwhile finds room beside them.
+        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2 // self.n)
         async with aclosing(_merged(starts, at_once)) as outputs:
             async for index, output in outputs:
                 self._count(output, index, cached)

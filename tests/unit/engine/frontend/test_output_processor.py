@@ -21,7 +21,7 @@ def scripted(
 
 
 def message(*outputs: TokenOutput) -> StepOutputs:
-    return StepOutputs(list(outputs), [], CoreStats(), 0.0, 0.0)
+    return StepOutputs(list(outputs), [], CoreStats(), 0.0)
 
 
 def test_eos_ends_with_stop_and_leaves_no_text() -> None:

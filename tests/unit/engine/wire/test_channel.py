@@ -40,7 +40,7 @@ REQUEST = Request(
     arrival_s=1.5,
 )
 STEP = StepOutputs(
-    [TokenOutput("r", 0, [7], [TokenLogprobs(7, -0.25, 1, [7], [-0.25])], finish_reason="stop")], ["r"], CoreStats(1), 1.0, 2.0
+    [TokenOutput("r", 0, [7], [TokenLogprobs(7, -0.25, 1, [7], [-0.25])], finish_reason="stop")], ["r"], CoreStats(1), 1.0
 )
 
 
@@ -130,7 +130,7 @@ def test_messages_are_delivered_from_the_event_loop_and_what_the_taker_raises_en
 
 def test_messages_larger_than_the_socket_arrive_whole_and_nobody_waits() -> None:
     long = AbortChoices([("r" * 1_000_000, -1)] * 3)
-    large = StepOutputs([TokenOutput("t" * 2_000_000, 0, [1])], [], CoreStats(), 1.0, 2.0)
+    large = StepOutputs([TokenOutput("t" * 2_000_000, 0, [1])], [], CoreStats(), 1.0)
 
     async def test() -> None:
         parent = ParentChannel()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.unit.scheduler.checking_worker import make_sequence
-from tests.unit.scheduler.policies.virtual_engine import BLOCK_SIZE, VirtualEngine
+from tests.unit.scheduler.policies.virtual_engine import BLOCK_SIZE, VirtualEngine, step_seconds
 
+from octavo.sampling_params import SamplingParams
 from octavo.scheduler.policies.fair import OUTPUT_WEIGHT, PROMPT_WEIGHT
 from octavo.sequence import Sequence
 from octavo.step import StepPlan
@@ -67,6 +68,16 @@ MACHINES = st.fixed_dictionaries(
         "admission": st.sampled_from(["optimistic", "guaranteed"]),
     }
 )
+
+
+def wide(first_id: int, n: int, prompt: int, output: int, **fields: Any) -> list[Sequence]:
+    """The n choices of one request."""
+    fields = {"request_id": f"wide{first_id}", "sampling": SamplingParams(n=n), "stop_token_ids": [], **fields}
+    forks = [first_id if choice else None for choice in range(n)]
+    return [
+        make_sequence(first_id + choice, [first_id] * prompt, output, choice=choice, fork_of=fork_of, **fields)
+        for choice, fork_of in enumerate(forks)
+    ]
 
 
 def check_budgets(engine: VirtualEngine, plan: StepPlan) -> None:
@@ -144,6 +155,42 @@ def test_no_tenant_is_passed_by_once_it_is_overdue(machine: dict[str, Any], arri
         left = overdue - set(admitted.values())
         assert not left or news <= overdue, f"{news - overdue} overtook {left}, who are overdue"
         admitted_s.update(dict.fromkeys(admitted.values(), now))
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "sjf", "priority", "fair"])
+@pytest.mark.parametrize("max_wait", [0.05, 60.0])
+@pytest.mark.parametrize("admission", ["optimistic", "guaranteed", "eager"])
+@pytest.mark.parametrize("num_blocks", [48, 4096])
+def test_a_single_request_starts_at_once_beside_a_wide_one(
+    policy: str, max_wait: float, admission: str, num_blocks: int
+) -> None:
+    """64 choices hold half of 16 seats and half of the blocks at most, before and after they are overdue."""
+    machine = VirtualEngine(policy, max_wait=max_wait, admission=admission, num_blocks=num_blocks)
+    singles = [make_sequence(i, [i] * 20, 4, arrival_s=1.0 + i, tenant="b", stop_token_ids=[]) for i in range(6)]
+    choices = wide(100, 64, 20, 40, arrival_s=0.0, tenant="a")
+    machine.run([*choices, *singles])
+    started = [machine.served[single.seq_id].started_s or 0.0 for single in singles]
+    longest_s = max(step_seconds(plan) for plan in machine.plans)
+    assert all(at - single.request.arrival_s <= longest_s for at, single in zip(started, singles, strict=True)), started
+    assert [len(machine.served[choice.seq_id].tokens_s) for choice in choices] == [40] * 64
+    assert max(sum(share.seq_id >= 100 for share in plan.sequences) for plan in machine.plans) <= 8
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["fcfs", "sjf", "priority", "fair"]), MACHINES, ARRIVALS, st.lists(st.integers(1, 24), max_size=4))
+def test_wide_requests_end_whatever_comes_beside_them(
+    policy: str, machine: dict[str, Any], arrivals: list[Sequence], widths: list[int]
+) -> None:
+    """And none of them has more than half of the seats, or the one that everybody has."""
+    engine = VirtualEngine(policy, **machine)
+    choices = [wide(1000 * (i + 1), n, 30, 20, arrival_s=i / 10, tenant="abc"[i % 3]) for i, n in enumerate(widths)]
+    engine._pending = sorted([*arrivals, *sum(choices, [])], key=lambda sequence: sequence.request.arrival_s, reverse=True)
+    while engine._pending or engine.scheduler.has_work():
+        engine.step()
+        held = Counter(s.request.request_id for s in engine.scheduler.running() if s.request.sampling.n > 1)
+        assert all(count <= max(1, engine.config.max_num_seqs // 2) for count in held.values())
+    for served in engine.served.values():
+        assert len(served.tokens_s) == served.sequence.request.max_tokens
 
 
 @settings(max_examples=60, deadline=None)

@@ -28,8 +28,8 @@ def request_of(num_prompts: int, n: int = 1, options: RequestOptions | None = No
     return Generation(request_id="r", prompts=prompts, params=params, options=options or RequestOptions())
 
 
-@pytest.mark.parametrize(("max_num_seqs", "n", "at_once"), [(4, 1, 4), (4, 2, 2), (4, 3, 1), (4, 64, 1), (64, 1, 20)])
-def test_no_more_sequences_than_a_step_has_run_at_once(max_num_seqs: int, n: int, at_once: int) -> None:
+@pytest.mark.parametrize(("max_num_seqs", "n", "at_once"), [(1, 1, 1), (8, 1, 4), (8, 2, 2), (8, 64, 1), (64, 1, 20)])
+def test_no_more_prompts_run_at_once_than_fill_half_of_the_seats(max_num_seqs: int, n: int, at_once: int) -> None:
     async def run() -> None:
         engine = engine_of(max_num_seqs)
         engine.release.clear()
