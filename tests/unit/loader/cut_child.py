@@ -37,7 +37,7 @@ def run_cut(path: Path, size: int | str, when: int, command: list[str]) -> int:
         loaded += 1
         return weight
 
-    LoadedParameters.linear = linear  # type: ignore[assignment, method-assign]
+    LoadedParameters.linear = linear  # type: ignore[method-assign]
     code = cli.run(command)
     restore()
     return code
