@@ -9,7 +9,7 @@ from importlib import import_module
 
 @contextmanager
 def lazy_pull_progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A `Report` whose progress bar, and the rich library with it (60 ms), is loaded at the first report."""
+    """A `FetchReport` whose progress bar, and the slow rich library with it, is loaded at the first report."""
     with ExitStack() as stack:
         bar: Callable[[str, int, int | None], None] | None = None
 

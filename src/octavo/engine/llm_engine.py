@@ -18,11 +18,12 @@ from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.prompt import Prompt
-from octavo.engine.frontend.served_model import Report, load_served_model, locate_model
+from octavo.engine.frontend.served_model import load_served_model, locate_model
 from octavo.engine.guard import Guard, guarded
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
 from octavo.errors import EngineDeadError
 from octavo.kvcache.report import MemoryReport
+from octavo.loader.pypi import FetchReport
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.ops.interface import Program
 from octavo.request import NO_OPTIONS, RequestOptions
@@ -42,7 +43,7 @@ class LLMEngine:
         config: EngineConfig,
         *,
         make_core: Callable[[EngineConfig], BuiltCore] = build_core,
-        report: Report | None = None,
+        report: FetchReport | None = None,
     ) -> None:
         """Load the model. `report` hears of a download's progress. Raises ConfigError or LoadError."""
         check_options(config)

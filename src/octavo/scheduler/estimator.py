@@ -12,8 +12,8 @@ from octavo.step import ScheduledSequence, StepPlan
 _SMOOTHING = 0.05
 """Weight of the newest step in the running mean: the last 20 steps count for two thirds."""
 _DECODES_PER_OBSERVATION = 4
-"""Of steps of decodes alone, which follow each other by the thousand and are all alike, every fourth is fitted: a fit takes
-7 to 40 microseconds, up to 1% of the step of a small model. The first _ALL_OBSERVED steps are all fitted."""
+"""Of steps of decodes alone, which follow each other by the thousand and are all alike, every fourth is fitted: a fit is a
+noticeable part of the step of a small model. The first _ALL_OBSERVED steps are all fitted."""
 _ALL_OBSERVED = 64
 _MIN_PREFILL_TOKENS = 8
 """Prompt tokens a step takes even where decodes alone fill the target: with none, prompts would wait for decodes to end."""
@@ -51,8 +51,8 @@ class _ModelTrust:
         return max(least, int(_GROWTH * max(self._tested, least)))
 
     def observe(self, shape: StepShape, expected_s: float, seconds: float) -> None:
-        """Take in a step and what the model said before."""
-        if not shape.num_decodes or not shape.prefill_tokens or expected_s <= 0.0:
+        """Take in a step that had both, and what the model said before."""
+        if expected_s <= 0.0:
             return
         ratio = min(_MOST_RATIO, seconds / expected_s)
         self._deviation += _TRUST_SMOOTHING * (abs(ratio - self._mean) - self._deviation)
@@ -81,7 +81,8 @@ class Estimator:
     def observe_step(self, plan: StepPlan, seconds: float) -> None:
         """A step was computed in full."""
         shape = StepShape.of(plan)
-        self._trust.observe(shape, self.step_time.predict(shape), seconds)
+        if shape.num_decodes and shape.prefill_tokens:
+            self._trust.observe(shape, self.step_time.predict(shape), seconds)
         is_due = self._num_decode_steps < _ALL_OBSERVED or self._num_decode_steps % _DECODES_PER_OBSERVATION == 0
         self._num_decode_steps += not shape.prefill_tokens
         if is_due or shape.prefill_tokens:

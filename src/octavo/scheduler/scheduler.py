@@ -249,13 +249,13 @@ class Scheduler:
     def _continue(self, sequence: Sequence, kind: ShareKind, step: StepBuilder) -> None:
         if sequence.state is not SequenceState.RUNNING or sequence.seq_id in step.shares:
             return  # it gave way to one before it in this very step, and may even have been admitted again
-        num_new = step.budget.share(sequence, sequence.num_computed, kind)
+        first = sequence.num_computed
+        num_new = step.budget.share(sequence, first, kind)
         if num_new > 0:
-            drafts, growth = NO_DRAFTS, None
+            drafts = NO_DRAFTS
             if kind is ShareKind.DECODE and self._drafter is not None:
                 drafts = drafts_of(self._drafter, sequence, num_new, step.budget, self.max_model_len)
-                last = sequence.num_computed + num_new + len(drafts)
-                growth = self._manager.grow(sequence.seq_id, sequence.num_computed, last)
+            growth = self._manager.grow(sequence.seq_id, first, first + num_new + len(drafts))
             if growth is None:
                 drafts = NO_DRAFTS  # nobody gives way to a guess
                 growth = self._grow(sequence, num_new, step)
@@ -273,12 +273,15 @@ class Scheduler:
             return
         if len(self._running) >= self._limits.max_seqs and not order.policy.preempts:
             return
-        reserved = None
+        reserved = passed_over = None
         for sequence in self._waiting.candidates(now):
             if budget.prefill_tokens == 0 or (limit is not None and order.key(sequence, now) > limit):
                 return
-            match = match_of(sequence, self._sequences, self._manager)
-            if match is None or self._admission.exceeds_share(sequence, match, self._running.values(), self._limits.max_seqs):
+            match = match_of(sequence, self._sequences, self._manager) if sequence.request is not passed_over else None
+            if match is None:
+                continue
+            if self._admission.exceeds_share(sequence, match, self._running.values(), self._limits.max_seqs):
+                passed_over = sequence.request  # its choices stand side by side
                 continue
             if reserved is None:
                 reserved = self._admission.outstanding(self._running.values())

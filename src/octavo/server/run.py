@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.config.engine import EngineConfig
 from octavo.config.server import ServerConfig
-from octavo.engine.frontend.served_model import Report, locate_model
+from octavo.engine.frontend.served_model import locate_model
 from octavo.errors import ConfigError
+from octavo.loader.pypi import FetchReport
 from octavo.log import setup_logging
 from octavo.server.api_keys import read_api_keys
 from octavo.server.descriptors import ConnectionLimit, raise_descriptor_limit
@@ -34,7 +35,7 @@ KEEP_ALIVE_S = 30
 
 
 def run_server(
-    engine_config: EngineConfig, server_config: ServerConfig, *, started_s: float, report: Report | None = None
+    engine_config: EngineConfig, server_config: ServerConfig, *, started_s: float, report: FetchReport | None = None
 ) -> None:
     """Serve until a signal ends it.
 

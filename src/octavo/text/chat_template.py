@@ -23,7 +23,7 @@ from octavo.text.content_format import (
 )
 from octavo.text.control_marks import ControlMarks
 from octavo.text.jinja_env import make_environment
-from octavo.text.library import reason
+from octavo.text.library_faults import reason
 from octavo.text.template_process import TemplateProcesses
 from octavo.text.template_render import LocalRenderer, Renderer, TemplateFailed
 from octavo.text.tokenizer import Tokenizer

@@ -34,7 +34,7 @@ def merges_from_scores(tokens: Sequence[str], types: Sequence[int], scores: Sequ
     ordered longest left part first, as transformers orders them.
 
     Every cut of every piece is looked up by the hash of both halves, in numpy, and pairs are made of the strings in `tokens`:
-    Gemma's 262,144 tokens (515,000 pairs) take half the time of string slices and none of their memory.
+    large vocabularies are read faster than with string slices, and without their memory.
     Twin: plain_merges_from_scores.
     """
     order = _piece_order(types, scores)

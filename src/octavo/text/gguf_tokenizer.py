@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Backend
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, shown
 from octavo.text.gguf_merges import TokenType, merges_from_scores
-from octavo.text.library import is_fault, reason
+from octavo.text.library_faults import is_fault, reason
 from octavo.text.pre_tokenizers import PRE_TOKENIZER_RULES, build_pre_tokenizer
 from octavo.text.token_bytes import SPACE_MARK
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec

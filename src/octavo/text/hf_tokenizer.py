@@ -22,7 +22,7 @@ from tokenizers import Tokenizer as Backend
 from octavo.errors import LoadError
 from octavo.loader.fields import MAX_JSON_BYTES, Fields, shown
 from octavo.log import get_logger
-from octavo.text.library import is_fault, reason
+from octavo.text.library_faults import is_fault, reason
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
 from octavo.text.vocabulary_limits import check_charsmap, check_pieces, check_scores
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import normalizers
 
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.text.library import is_fault, reason
+from octavo.text.library_faults import is_fault, reason
 from octavo.text.token_bytes import SPACE_MARK, DecoderRules, bytes_of_token, parse_decoder
 
 _HEAD_CHARACTERS = 16

@@ -216,10 +216,11 @@ class Histories(RuleBasedStateMachine):
         self.seen["chunks"] += sum(not share.needs_sample for share in plan.sequences)
 
     @precondition(lambda self: len(self.rig.results) < len(self.plans))
-    @rule()
-    def run_ahead(self) -> None:
-        """The device is done with one more step, but nobody has looked yet."""
-        self.rig.run(self.plans[len(self.rig.results)])
+    @rule(num_steps=st.integers(1, 3))
+    def run_ahead(self, num_steps: int) -> None:
+        """The device is done with more steps, but nobody has looked yet."""
+        for plan in list(self.plans)[len(self.rig.results) :][:num_steps]:
+            self.rig.run(plan)
         self.seen["run ahead"] += len(self.rig.results) > 1
 
     @precondition(lambda self: self.plans)
@@ -241,12 +242,18 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def run_one_step(self) -> None:
         """As the core does: as many steps in flight as there may be, then the oldest is settled."""
+        self.schedule_all()
+        if self.plans:
+            self.settle()
+
+    @precondition(lambda self: len(self.plans) < self.depth)
+    @rule()
+    def schedule_all(self) -> None:
+        """As many steps in flight as there may be."""
         num_before = -1
         while num_before < len(self.plans) < self.depth:
             num_before = len(self.plans)
             self.schedule()
-        if self.plans:
-            self.settle()
 
     @precondition(lambda self: self.plans and self.plans[0].sequences)
     @rule(data=st.data(), ran=st.booleans(), name_one=st.booleans())
@@ -265,7 +272,15 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
-        seq_id = data.draw(st.sampled_from(sorted(self.sequences)))
+        self._abort(data.draw(st.sampled_from(sorted(self.sequences))))
+
+    @precondition(lambda self: any(plan.sequences for plan in list(self.plans)[1:]))
+    @rule(data=st.data())
+    def abort_behind_others(self, data: st.DataObject) -> None:
+        behind = [share.seq_id for plan in list(self.plans)[1:] for share in plan.sequences]
+        self._abort(data.draw(st.sampled_from(behind)))
+
+    def _abort(self, seq_id: int) -> None:
         live = self.sequences[seq_id].state is not SequenceState.FINISHED
         behind = any(share.seq_id == seq_id for plan in list(self.plans)[1:] for share in plan.sequences)
         in_flight = self.sequences[seq_id].in_flight
@@ -352,21 +367,31 @@ class ChangingHistories(Histories):
 
 
 class SwappingHistories(Histories):
-    """The same where nearly every history swaps; in some no slot can be written, or none read back."""
+    """The same where nearly every history swaps; in some no slot can be written, or none read back. Small steps leave work
+    for those behind them."""
 
     @initialize(
         num_blocks=st.integers(4, 8),
         max_num_seqs=st.integers(3, 5),
         caching=st.booleans(),
         num_swap_blocks=st.sampled_from([4, 20, 20]),
-        fault=st.sampled_from(["", "", "", "writing", "reading"]),
+        max_num_batched_tokens=st.sampled_from([3, 6, 24]),
+        fault=st.sampled_from(["", "", "writing", "reading"]),
     )
-    def build(self, num_blocks: int, max_num_seqs: int, caching: bool, num_swap_blocks: int, fault: str) -> None:
+    def build(
+        self,
+        num_blocks: int,
+        max_num_seqs: int,
+        caching: bool,
+        num_swap_blocks: int,
+        max_num_batched_tokens: int,
+        fault: str,
+    ) -> None:
         self._begin(
             num_blocks,
             caching=caching,
             max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=24,
+            max_num_batched_tokens=max_num_batched_tokens,
             chunked_prefill_size=12,
             num_swap_blocks=num_swap_blocks,
             preemption_mode="swap",
@@ -377,7 +402,7 @@ class SwappingHistories(Histories):
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("machine", "mechanisms", "max_examples"), [(ChangingHistories, MECHANISMS, 200), (SwappingHistories, SWAP_MECHANISMS, 120)]
+    ("machine", "mechanisms", "max_examples"), [(ChangingHistories, MECHANISMS, 200), (SwappingHistories, SWAP_MECHANISMS, 160)]
 )
 def test_every_history_keeps_the_books_and_the_tokens(
     machine: type[Histories], mechanisms: tuple[str, ...], max_examples: int, depth: int

@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.config.changes import Changes
 from octavo.config.machine import read_machine
@@ -35,8 +35,7 @@ MAX_FAILED_STEPS = 32
 with a request that always fails cannot bring the core down by repeating it a few times."""
 
 STATS_INTERVAL_S = 0.05
-"""Steps of a small model come every 4 ms; statistics of all of them would cost 1% of it in the two processes, and nobody looks
-that often."""
+"""A small model makes many steps in that time. Nobody looks so often, and statistics of each would slow them down."""
 
 _logger = get_logger(__name__)
 
@@ -45,8 +44,7 @@ class WorkerBroken(OctavoError):
     """Every sequence of several steps in a row failed; only a new core process can help."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
+class _Flight(NamedTuple):
     """A step that was started and is not settled."""
 
     plan: StepPlan
@@ -210,7 +208,7 @@ class EngineCore:
         self._pending += [self._output_of(update) for update in updates]
 
     def _note_for_tuning(self, tuning: Tuning, plan: StepPlan, step_s: float) -> None:
-        # Gauges alone: all statistics, in every step, would cost 35 us of it.
+        # Gauges alone: all statistics, in every step, would slow it down.
         scheduler, cache = self._scheduler, self._kv_cache
         gauges = Gauges(scheduler.num_running, scheduler.num_waiting, 1.0 - cache.num_free / cache.num_blocks)
         tuning.note(plan, step_s, gauges, self.config.scheduler.max_num_batched_tokens)

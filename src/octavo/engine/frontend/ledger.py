@@ -228,8 +228,8 @@ class Ledger:
         self.totals.core_restarts += 1
 
     def num_waiting(self, max_num_seqs: int) -> int:
-        """Sequences that will have to wait, one per choice: those queued beyond the places that a step still has, and at least
-        the queue that the core itself reported (it may lack KV blocks rather than places)."""
+        """Sequences that will have to wait, one per choice: those queued beyond the seats that are free, and at least
+        the queue that the core itself reported (it may lack KV blocks rather than seats)."""
         running_choices = self._num_live_choices - self._num_queued_choices
         beyond = self._num_queued_choices - max(0, max_num_seqs - running_choices)
         return max(0, beyond, min(self.core.num_waiting, self._num_queued_choices))

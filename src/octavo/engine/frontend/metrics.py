@@ -92,8 +92,8 @@ class Metrics:
 
 
 class _TokenIntervals(Collector):
-    """The histogram inter_token_latency_seconds. Unlike prometheus_client's it takes no lock and sums up the buckets when it is
-    scraped, for it is added to with every token: 0.3 microseconds instead of 2."""
+    """The histogram inter_token_latency_seconds. It is added to with every token. So, unlike prometheus_client's, it takes no
+    lock, and sums up the buckets only when it is scraped."""
 
     def __init__(self, model_name: str) -> None:
         self._labels = [model_name]

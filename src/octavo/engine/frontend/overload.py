@@ -21,7 +21,7 @@ def check_queue(
     ledger: Ledger, config: SchedulerConfig, tenant: str, num_prompt_tokens: int, num_choices: int, now_s: float
 ) -> None:
     """Raise OverloadedError, and note it, when the queue has no room for a request with so many prompt tokens (0: not known)
-    and choices. Each choice is a sequence of its own, and takes a place of its own.
+    and choices. Each choice is a sequence of its own, and takes a seat of its own.
 
     What can start at once does not wait, and is never refused; a request that is larger than a limit by itself is not either
     while nobody waits.

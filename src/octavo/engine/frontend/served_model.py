@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +13,11 @@ from octavo.engine.frontend.sampling_defaults import sampling_in_force
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import open_config
 from octavo.loader.hub import default_cache_dir, resolve_model
+from octavo.loader.pypi import FetchReport
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.text.chat_template import ChatTemplate
 from octavo.text.load import load_tokenizer
 from octavo.text.tokenizer import Tokenizer
-
-Report = Callable[[str, int, "int | None"], None]
-"""(stage, bytes done, bytes in all) while a model is fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class ServedModel:
     sampling: SamplingAdvice
 
 
-def locate_model(config: EngineConfig, report: Report | None = None) -> EngineConfig:
+def locate_model(config: EngineConfig, report: FetchReport | None = None) -> EngineConfig:
     """The configuration with model and tokenizer replaced by local paths (fetched first if need be), served under its name.
 
     Raises LoadError in one line when there is no such model.

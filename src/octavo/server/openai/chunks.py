@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from octavo.server.openai.sampling_fields import StreamOptions
-from octavo.server.service.generation import Generation
+from octavo.server.service.generation import Generation, Usage
 from octavo.server.service.service import Service
-from octavo.server.service.usage import Usage
 
 encode = msgspec.json.encode
 

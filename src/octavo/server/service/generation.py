@@ -15,7 +15,6 @@ from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
-from octavo.server.service.usage import Usage
 
 QUEUE_SIZE = 64
 """Outputs of a several-prompt request waiting for the writer; beyond it the engine's own queue holds (and merges) them."""
@@ -30,6 +29,15 @@ class EncodedPrompt:
 
     text: str | None
     token_ids: list[int]
+
+
+@dataclass(slots=True)
+class Usage:
+    """prompt_tokens counts each prompt once, whatever n is; cached_tokens is the part of them found in the prefix cache."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

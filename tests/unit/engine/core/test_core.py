@@ -63,6 +63,19 @@ def test_one_failing_choice_ends_its_whole_request() -> None:
     assert {choice.finish_reason for choice in last.outputs} == {"error"}
 
 
+def test_beside_a_wide_request_another_one_is_in_the_next_step() -> None:
+    rig = Rig(max_num_seqs=8, num_blocks=256)
+    rig.add("wide", "prompt", SamplingParams(n=64, max_tokens=8, ignore_eos=True))
+    for _ in range(3):
+        rig.step()
+    assert rig.worker.batch_sizes[-1] == 4, "half of the seats"
+    rig.add("other", "another", SamplingParams(max_tokens=2, ignore_eos=True))
+    rig.step()
+    assert rig.worker.batch_sizes[-1] == 5
+    last = rig.run()["wide"][-1]
+    assert last.finished and [len(choice.token_ids) for choice in last.outputs] == [8] * 64
+
+
 def test_a_worker_that_always_fails_is_reported_as_broken() -> None:
     def fail(plan: StepPlan) -> None:
         raise RuntimeError("no device")

@@ -72,12 +72,9 @@ MACHINES = st.fixed_dictionaries(
 
 def wide(first_id: int, n: int, prompt: int, output: int, **fields: Any) -> list[Sequence]:
     """The n choices of one request."""
-    fields = {"request_id": f"wide{first_id}", "sampling": SamplingParams(n=n), "stop_token_ids": [], **fields}
-    forks = [first_id if choice else None for choice in range(n)]
-    return [
-        make_sequence(first_id + choice, [first_id] * prompt, output, choice=choice, fork_of=fork_of, **fields)
-        for choice, fork_of in enumerate(forks)
-    ]
+    params = SamplingParams(n=n)
+    first = make_sequence(first_id, [first_id] * prompt, output, sampling=params, stop_token_ids=[], **fields)
+    return [first, *(Sequence(first_id + choice, first.request, choice, first_id) for choice in range(1, n))]
 
 
 def check_budgets(engine: VirtualEngine, plan: StepPlan) -> None:

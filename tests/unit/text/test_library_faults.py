@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.errors import InvalidRequestError
-from octavo.text.library import is_fault, reason
+from octavo.text.library_faults import is_fault, reason
 from octavo.text.tokenizer import Tokenizer
 
 PanicException = type("PanicException", (BaseException,), {})
