@@ -349,4 +349,3 @@ def _warn_of_lost_moves(report: SwapReport) -> None:
         len(report.lost_blocks),
         ", ".join(sorted(reasons)),
     )
-
