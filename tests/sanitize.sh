@@ -7,5 +7,4 @@ export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 OCTAVO_FUZZ_
 run() { LD_PRELOAD="$PRELOAD" "$PYTHON" "$@"; }
 run -c 'from octavo import _native; assert "sanitize" in _native.__file__, _native.__file__'
 run -m pytest -p no:cacheprovider tests/ops
-run -m pytest -p no:cacheprovider tests/unit/loader/test_mapped_file.py -k "cut or so_is"
 run -m tests.fuzz.files --gguf 100 --folders 100

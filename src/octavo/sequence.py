@@ -74,10 +74,12 @@ class Sequence:
     stop_token_id: int | None = None
     """The id that ended it, when finish_reason is STOP by a token."""
     num_prompt: int = field(init=False)
+    wants_prompt_logprobs: bool = field(init=False)
     stop_token_ids: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.num_prompt = len(self.request.prompt_token_ids)
+        self.wants_prompt_logprobs = self.request.sampling.prompt_logprobs is not None
         self.stop_token_ids = frozenset(self.request.stop_token_ids)
 
     @property

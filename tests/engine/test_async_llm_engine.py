@@ -314,9 +314,10 @@ def test_shutdown_ends_requests_in_flight_and_can_be_repeated(model: Path) -> No
         async with serving(model) as engine:
             stream, _ = await first_output(engine, "slow")
             await engine.shutdown()
-            with pytest.raises(EngineDeadError, match="shut down"):
+            with pytest.raises(EngineDeadError, match="shut down before") as ended:
                 async for _ in stream:
                     pass
+            assert ended.value.code == "request_aborted"
             with pytest.raises(EngineDeadError):
                 await engine.add_request("x", LONG)
 

@@ -246,3 +246,20 @@ def test_the_rest_of_a_body_may_come_after_the_answer_and_the_connection_lives_o
         assert refused.startswith(b"HTTP/1.1 404")
         sock.sendall(b"x" * 20 + post())
         assert sock.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"PATCH /v1/models HTTP/1.1\r\nhost: x\r\ntransfer-encoding: identity\r\n\r\n",
+        b"POST /nowhere HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /health HTTP/1.1\r\nhost: x\r\n\r\nno http\r\n\r\n",
+        b"POST /nowhere HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\n{}",
+    ],
+)
+def test_a_request_whose_rest_is_refused_while_it_is_answered_ends_in_silence(
+    server: LiveServer, caplog: pytest.LogCaptureFixture, raw: bytes
+) -> None:
+    assert exchange(server, raw).startswith(b"HTTP/1.1 4")
+    assert exchange(server, b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").startswith(b"HTTP/1.1 200")
+    assert not caplog.records

@@ -95,8 +95,12 @@ def _one_line(error: click.ClickException) -> str:
     if isinstance(error, click.BadParameter) and isinstance(kind, (click.IntRange, click.FloatRange)):
         text = _out_of_range(error, kind)
     if isinstance(error, click.NoSuchOption):
-        known = [flag.lstrip("-") for param in context.command.params for flag in param.opts] if context is not None else []
-        text = f"there is no option {error.option_name}{did_you_mean(error.option_name.lstrip('-'), known, '--')}"
+        flags = [flag for param in context.command.params for flag in param.opts] if context is not None else []
+        known = [flag[2:] for flag in flags if flag.startswith("--")]
+        name = error.option_name
+        # The dashes are no part of what is alike; -tp is an option with one.
+        hint = f"; did you mean {name[1:]}?" if name[1:] in flags else did_you_mean(name.lstrip("-"), known, "--")
+        text = f"there is no option {name}{hint}"
     if isinstance(error, click.BadOptionUsage) and error.message.endswith("requires an argument."):
         text = f"{error.option_name} needs a value"
     command = f"{context.command_path} --help" if context is not None else "octavo --help"

@@ -147,12 +147,13 @@ class KVCacheManager:
         """
         table, pool = self._tables[seq_id], self._pool
         index = table.write_index(first, pool.ref_counts, self._cache.digests)
-        num_missing = table.num_missing(last)
-        if index is None and first < len(table.block_ids) * self.block_size:
+        num_covered = len(table.block_ids) * self.block_size
+        if index is None and first < num_covered:
             # Written where it is. A preempted fork that kept it loses this one block; copying could need one that is not there.
             self.swap.lose(table.block_ids[first // self.block_size])
-        if index is None and num_missing <= 0:
+        if index is None and last <= num_covered:
             return NO_GROWTH
+        num_missing = table.num_missing(last)
         if max(0, num_missing) + (index is not None) > pool.num_free:
             return None
         growth = Growth([self._take() for _ in range(num_missing)])

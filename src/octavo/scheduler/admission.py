@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager, PrefixMatch
-from octavo.scheduler.budget import wants_prompt_logprobs
 from octavo.scheduler.estimator import Estimator
 from octavo.sequence import Sequence, SequenceState
 
@@ -89,7 +88,7 @@ def match_of(sequence: Sequence, live: Mapping[int, Sequence], manager: KVCacheM
     live: all live sequences by id. A parent that has ended or was preempted is not waited for. A sequence that wants
     prompt_logprobs must compute every prompt position that it has not reported yet: from the one before it come the logits.
     """
-    if wants_prompt_logprobs(sequence):
+    if sequence.wants_prompt_logprobs:
         unreported = sequence.next_prompt_logprob < sequence.num_prompt
         return manager.match(sequence, sequence.next_prompt_logprob - 1 if unreported else sequence.num_tokens)
     parent = live.get(sequence.fork_of) if sequence.fork_of is not None else None

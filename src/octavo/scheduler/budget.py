@@ -14,10 +14,6 @@ EXTRA_LOGIT_ROWS = 64
 A row is as long as the vocabulary, so that without a bound one prompt with prompt_logprobs would take gigabytes."""
 
 
-def wants_prompt_logprobs(sequence: Sequence) -> bool:
-    return sequence.request.sampling.prompt_logprobs is not None
-
-
 def check_capacity(max_model_len: int, num_blocks: int, block_size: int, *, param: str) -> None:
     """Raise ConfigError, naming param, unless the pool can hold one sequence of max_model_len: else it could wait for ever."""
     capacity = num_blocks * block_size
@@ -76,8 +72,10 @@ class StepBudget:
     def share(self, sequence: Sequence, first: int, kind: ShareKind) -> int:
         """Most known tokens that the sequence may compute from position `first` on; 0 when it has to sit this step out."""
         limit = self.tokens if kind is ShareKind.DECODE else self.prefill_tokens
-        num_new = min(sequence.num_tokens - first, self._chunk_size, limit)
-        if wants_prompt_logprobs(sequence) and sequence.num_prompt - first > self.logit_rows:
+        num_new = sequence.num_tokens - first
+        if num_new > 1 or limit < 1:  # one token fits into every chunk
+            num_new = min(num_new, self._chunk_size, limit)
+        if sequence.wants_prompt_logprobs and sequence.num_prompt - first > self.logit_rows:
             num_new = min(num_new, self.logit_rows)
         return num_new
 
@@ -85,17 +83,16 @@ class StepBudget:
         """Most drafts behind num_new known tokens. Half of the extra rows are left to prompts, which else might wait."""
         return max(0, min(self.tokens - num_new, self._chunk_size - num_new, self.logit_rows - EXTRA_LOGIT_ROWS // 2))
 
-    def take(self, sequence: Sequence, share: ScheduledSequence) -> None:
-        self._count(sequence, share, -1)
+    def take(self, sequence: Sequence, share: ScheduledSequence, sign: int = 1) -> None:
+        """Count a share of the sequence; with sign -1, take it back."""
+        num_new = sign * share.num_new
+        self.tokens -= num_new
+        if share.kind is ShareKind.PREFILL:
+            self._prefill_tokens -= num_new
+        if share.draft_token_ids:
+            self.logit_rows -= sign * len(share.draft_token_ids)
+        if sequence.wants_prompt_logprobs:
+            self.logit_rows -= sign * max(0, min(share.num_new, sequence.num_prompt - share.num_computed))
 
     def refund(self, sequence: Sequence, share: ScheduledSequence) -> None:
-        self._count(sequence, share, 1)
-
-    def _count(self, sequence: Sequence, share: ScheduledSequence, sign: int) -> None:
-        self.tokens += sign * share.num_new
-        if share.kind is ShareKind.PREFILL:
-            self._prefill_tokens += sign * share.num_new
-        if share.draft_token_ids:
-            self.logit_rows += sign * len(share.draft_token_ids)
-        if wants_prompt_logprobs(sequence):
-            self.logit_rows += sign * max(0, min(share.num_new, sequence.num_prompt - share.num_computed))
+        self.take(sequence, share, -1)

@@ -51,8 +51,8 @@ class _ModelTrust:
         return max(least, int(_GROWTH * max(self._tested, least)))
 
     def observe(self, shape: StepShape, expected_s: float, seconds: float) -> None:
-        """Take in a step and what the model said before."""
-        if not shape.num_decodes or not shape.prefill_tokens or expected_s <= 0.0:
+        """Take in a step that had both, and what the model said before."""
+        if expected_s <= 0.0:
             return
         ratio = min(_MOST_RATIO, seconds / expected_s)
         self._deviation += _TRUST_SMOOTHING * (abs(ratio - self._mean) - self._deviation)
@@ -81,7 +81,8 @@ class Estimator:
     def observe_step(self, plan: StepPlan, seconds: float) -> None:
         """A step was computed in full."""
         shape = StepShape.of(plan)
-        self._trust.observe(shape, self.step_time.predict(shape), seconds)
+        if shape.num_decodes and shape.prefill_tokens:
+            self._trust.observe(shape, self.step_time.predict(shape), seconds)
         is_due = self._num_decode_steps < _ALL_OBSERVED or self._num_decode_steps % _DECODES_PER_OBSERVATION == 0
         self._num_decode_steps += not shape.prefill_tokens
         if is_due or shape.prefill_tokens:

@@ -249,13 +249,13 @@ class Scheduler:
     def _continue(self, sequence: Sequence, kind: ShareKind, step: StepBuilder) -> None:
         if sequence.state is not SequenceState.RUNNING or sequence.seq_id in step.shares:
             return  # it gave way to one before it in this very step, and may even have been admitted again
-        num_new = step.budget.share(sequence, sequence.num_computed, kind)
+        first = sequence.num_computed
+        num_new = step.budget.share(sequence, first, kind)
         if num_new > 0:
-            drafts, growth = NO_DRAFTS, None
+            drafts = NO_DRAFTS
             if kind is ShareKind.DECODE and self._drafter is not None:
                 drafts = drafts_of(self._drafter, sequence, num_new, step.budget, self.max_model_len)
-                last = sequence.num_computed + num_new + len(drafts)
-                growth = self._manager.grow(sequence.seq_id, sequence.num_computed, last)
+            growth = self._manager.grow(sequence.seq_id, first, first + num_new + len(drafts))
             if growth is None:
                 drafts = NO_DRAFTS  # nobody gives way to a guess
                 growth = self._grow(sequence, num_new, step)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
-from octavo.scheduler.budget import wants_prompt_logprobs
 from octavo.sequence import FinishReason, Sequence
 from octavo.step import PromptLogprobs, SampledTokens, ScheduledSequence, TokenLogprobs
 
 
-@dataclass(slots=True)
-class SequenceUpdate:
+class SequenceUpdate(msgspec.Struct):
     """News of one sequence. A sequence gets exactly one update with a finish_reason, unless `Scheduler.abort` ended it.
 
     new_token_ids      tokens sampled in this step, in order; a stop token that ended the sequence is among them
@@ -25,24 +23,17 @@ class SequenceUpdate:
     request_id: str
     choice: int
     num_cached_prompt: int
-    new_token_ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    new_token_ids: list[int] = []
+    logprobs: list[TokenLogprobs] = []
     prompt_logprobs: PromptLogprobs | None = None
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     error: str | None = None
 
 
-def update_of(sequence: Sequence) -> SequenceUpdate:
-    """An update without news yet."""
-    return SequenceUpdate(sequence.seq_id, sequence.request.request_id, sequence.choice, sequence.num_cached_prompt or 0)
-
-
 def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> SequenceUpdate:
     """The update of a sequence that ended without a last token."""
-    update = update_of(sequence)
-    update.finish_reason, update.error = reason, error
-    return update
+    return _update_of(sequence, [], [], None, reason, error)
 
 
 def settle_share(
@@ -56,30 +47,45 @@ def settle_share(
 
     Raises AssertionError for a result that cannot be.
     """
-    sequence.num_computed = share.num_computed + share.num_new - len(share.draft_token_ids)
+    drafts, output = share.draft_token_ids, sequence.output_token_ids
+    sequence.num_computed = share.num_computed + share.num_new - len(drafts)
     sequence.is_decoding = share.needs_sample
-    reported = report_prompt_logprobs(sequence, prompt_logprobs)
-    if not share.needs_sample and reported is None:
-        return None
-    update = update_of(sequence)
-    update.prompt_logprobs = reported
-    if share.needs_sample:
-        assert sampled is not None and sampled.token_ids, "the worker returned no token for it"
-        num_accepted = _num_accepted(share, sampled) if share.draft_token_ids or sampled.num_accepted else 0
-        new_token_ids = update.new_token_ids
-        for token_id in sampled.token_ids:
-            assert 0 <= token_id <= MAX_TOKEN_ID, f"the worker returned token id {token_id}"
-            new_token_ids.append(token_id)
-            update.finish_reason = append_token(sequence, token_id, max_model_len)
-            if update.finish_reason is not None:
-                break  # what was sampled or forced behind the end is no part of the answer
-        update.stop_token_id = sequence.stop_token_id
-        if sampled.logprobs:
-            update.logprobs = sampled.logprobs[: len(new_token_ids)]
-        if num_accepted:
-            # The last new token is not computed yet, except where an accepted draft was the end.
-            sequence.num_computed += min(num_accepted, len(new_token_ids))
-    return update
+    reported = report_prompt_logprobs(sequence, prompt_logprobs) if sequence.wants_prompt_logprobs else None
+    if not share.needs_sample:
+        return None if reported is None else _update_of(sequence, [], [], reported)
+    assert sampled is not None and sampled.token_ids, "the worker returned no token for it"
+    num_accepted = _num_accepted(share, sampled) if drafts or sampled.num_accepted else 0
+    num_before = len(output)
+    reason = append_tokens(sequence, sampled.token_ids, max_model_len)
+    token_ids, logprobs = output[num_before:], sampled.logprobs
+    if num_accepted:
+        # The last new token is not computed yet, except where an accepted draft was the end.
+        sequence.num_computed += min(num_accepted, len(token_ids))
+    if len(logprobs) > len(token_ids):
+        logprobs = logprobs[: len(token_ids)]
+    return _update_of(sequence, token_ids, logprobs, reported, reason)
+
+
+def _update_of(
+    sequence: Sequence,
+    token_ids: list[int],
+    logprobs: list[TokenLogprobs],
+    prompt_logprobs: PromptLogprobs | None,
+    reason: FinishReason | None = None,
+    error: str | None = None,
+) -> SequenceUpdate:
+    return SequenceUpdate(
+        sequence.seq_id,
+        sequence.request.request_id,
+        sequence.choice,
+        sequence.num_cached_prompt or 0,
+        token_ids,
+        logprobs,
+        prompt_logprobs,
+        reason,
+        sequence.stop_token_id,
+        error,
+    )
 
 
 def _num_accepted(share: ScheduledSequence, sampled: SampledTokens) -> int:
@@ -90,31 +96,35 @@ def _num_accepted(share: ScheduledSequence, sampled: SampledTokens) -> int:
     return num_accepted
 
 
-def append_token(sequence: Sequence, token_id: int, max_model_len: int) -> FinishReason | None:
-    """Append a sampled token to the output; the reason if the sequence ends with it.
+def append_tokens(sequence: Sequence, token_ids: list[int], max_model_len: int) -> FinishReason | None:
+    """Append new tokens to the output, up to one that ends the sequence; the reason if one does.
 
-    A stop token wins over a length limit reached by the same token. Up to min_tokens outputs the worker masks stop tokens, so
-    none can end the sequence there, except where a grammar allows nothing else.
+    What was sampled or forced behind the end is no part of the answer. A stop token wins over a length limit reached by the
+    same token. Up to min_tokens outputs the worker masks stop tokens, so none can end the sequence there,
+    except where a grammar allows nothing else.
+
+    Raises AssertionError for an id that no vocabulary has.
     """
-    request, output = sequence.request, sequence.output_token_ids
-    output.append(token_id)
-    if token_id in sequence.stop_token_ids and (request.grammar or len(output) > request.sampling.min_tokens):
-        sequence.stop_token_id = token_id
-        return FinishReason.STOP
-    if len(output) >= request.max_tokens or sequence.num_tokens >= max_model_len:
-        return FinishReason.LENGTH
+    output, request = sequence.output_token_ids, sequence.request
+    for token_id in token_ids:
+        assert 0 <= token_id <= MAX_TOKEN_ID, f"the worker returned token id {token_id}"
+        output.append(token_id)
+        num_output = len(output)
+        if token_id in sequence.stop_token_ids and (request.grammar or num_output > request.sampling.min_tokens):
+            sequence.stop_token_id = token_id
+            return FinishReason.STOP
+        if num_output >= request.max_tokens or sequence.num_prompt + num_output >= max_model_len:
+            return FinishReason.LENGTH
     return None
 
 
 def report_prompt_logprobs(sequence: Sequence, computed: PromptLogprobs | None) -> PromptLogprobs | None:
-    """The part of `computed` that has not been reported; None if there is none.
+    """For a sequence that wants them: the part of `computed` that has not been reported; None if there is none.
 
     Logits of position p give the entry of position p + 1. Prompt positions computed again after preemption come back from the
     worker a second time and are dropped here. Raises AssertionError when the worker left a gap, or the prompt is computed and
     some are missing.
     """
-    if not wants_prompt_logprobs(sequence):
-        return None
     reported = None
     if computed is not None:
         num_known = sequence.next_prompt_logprob - computed.first_position

@@ -51,6 +51,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._head_bytes = 0
         self._is_refused = False
+        self.has_ended = False
+        """Nothing may be written any more: a request that is still being answered, or came behind, has nobody to read it."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._end_timer: asyncio.TimerHandle | None = None
         """Of the rest of a body, or of the next probe."""
@@ -79,7 +81,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _probe(self, cycle: RequestResponseCycle, number: int) -> None:
         """Ask whether the client is there. Once the answer has begun, its own bytes ask."""
-        if cycle.response_started or self.pipeline or self.transport.is_closing():
+        if cycle.response_started or self.pipeline or self.has_ended or self.transport.is_closing():
             return
         self.transport.write(_PROBE)
         if number + 1 < len(PROBE_DELAYS_S):
@@ -168,16 +170,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, message: str, code: str) -> None:
         self._end_head()
-        if self._is_refused or self.transport.is_closing():
+        if self._is_refused or self.has_ended or self.transport.is_closing():
             return
         self._is_refused = True
         body = error_body(message, "invalid_request_error", None, code)
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
         self.transport.write(STATUS_LINE[status] + head + body)
         # Closing now, with bytes of the client unread, would reset the connection and take the answer with it.
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        self.end_output()
         self.loop.call_later(LINGER_S, self.transport.close)
+
+    def end_output(self) -> None:
+        """Close the writing side alone."""
+        if not self.has_ended and self.transport.can_write_eof():
+            self.has_ended = True
+            self.transport.write_eof()
 
     def _start_head(self) -> None:
         self._end_head()
@@ -207,16 +214,20 @@ class _PatientTransport:
     """
 
     def __init__(self, protocol: BoundedHttpProtocol, cycle: RequestResponseCycle) -> None:
+        self._protocol = protocol
         self._transport = protocol.transport
         self._cycle = cycle
-        self.write = self._transport.write
         self.is_closing = self._transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if not self._protocol.has_ended:
+            self._transport.write(data)
 
     def close(self) -> None:
         if not (self._cycle.response_complete and self._cycle.more_body):
             self._transport.close()
-        elif self._transport.can_write_eof():
-            self._transport.write_eof()
+        else:
+            self._protocol.end_output()
 
 
 class _RawAnswer:

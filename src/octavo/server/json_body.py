@@ -78,7 +78,8 @@ def parse_json_object(raw: bytes | bytearray) -> dict[str, Any]:
     except RecursionError:
         raise BodyError(f"the body is nested deeper than {MAX_DEPTH} levels", code="json_too_deep") from None
     except msgspec.MsgspecError as error:
-        raise BodyError(f"the body is not valid JSON: {error}") from None
+        reason = str(error).removesuffix(" - at `$[...]`")  # says only that it is somewhere inside
+        raise BodyError(f"the body is not valid JSON: {reason}") from None
     except UnicodeDecodeError as error:
         raise BodyError(f"the body is not valid UTF-8: {error.reason} at byte {error.start}") from None
     if not isinstance(value, dict):

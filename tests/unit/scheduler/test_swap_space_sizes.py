@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.scheduler.checking_worker import Rig, make_sequence
-from tests.unit.scheduler.test_scheduler_histories import tokens_alone
+from tests.unit.scheduler.histories import tokens_alone
 
 BLOCK_SIZE = 4
 

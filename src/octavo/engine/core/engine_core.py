@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.config.changes import Changes
 from octavo.config.machine import read_machine
@@ -47,8 +47,7 @@ class WorkerBroken(OctavoError):
     """Every sequence of several steps in a row failed; only a new core process can help."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
+class _Flight(NamedTuple):
     """A step that was started and is not settled."""
 
     plan: StepPlan
@@ -376,4 +375,3 @@ def _warn_of_lost_moves(report: SwapReport) -> None:
         len(report.lost_blocks),
         ", ".join(sorted(reasons)),
     )
-

@@ -306,7 +306,8 @@ class AsyncLLMEngine:
         if self._log_task is not None:
             self._log_task.cancel()
         await self._supervisor.stop()
-        self._end_all("was shut down")
+        error = EngineDeadError("the engine was shut down before this request was complete", code="request_aborted")
+        self._end_all("was shut down", error)
 
     def _admit(self, tenant: str, num_prompt_tokens: int, num_choices: int, now_s: float) -> None:
         """Raise EngineDeadError or OverloadedError when a new request cannot be taken now."""
@@ -364,13 +365,13 @@ class AsyncLLMEngine:
     def _on_lost(self, cause: str) -> None:
         self._core_has_tokens = False
         self.ledger.core_lost()
-        self._end_all(cause)
+        self._end_all(cause, EngineDeadError(f"the engine core {cause} while the request ran; send it again"))
 
-    def _end_all(self, cause: str) -> None:
+    def _end_all(self, cause: str, error: EngineDeadError) -> None:
         """The core is gone, and with it every request: each stream ends with an error, exactly once."""
         self._outputs.fail_all(f"the engine core {cause}", time.monotonic())
         for stream in list(self._streams.values()):
-            stream.fail(EngineDeadError(f"the engine core {cause} while the request ran; send it again"))
+            stream.fail(error)
             self._forget(stream.request_id)
 
     async def _log_stats(self, interval_s: float) -> None:

@@ -51,8 +51,8 @@ class ModelChangedError(EngineDeadError):
 
     def __init__(self) -> None:
         super().__init__(
-            "the files of the model on disk have changed since the server was started; put the old ones back, or start the "
-            "server anew to serve the new ones",
+            "the files of the model on disk have changed since the server was started; put the old ones back (mv or cp -p, "
+            "for their time counts), or start the server anew to serve the new ones",
             code="model_changed",
         )
 
