@@ -88,4 +88,4 @@ def test_second_sigterm_ends_at_once_and_leaves_no_process(smollm2_gguf: Path) -
         server.process.send_signal(signal.SIGTERM)
         code, errors = server.wait()
     assert (code, errors) == (0, "") and len(children) >= 1, "the core at least is a child"
-    assert not Path(f"/proc/{children[0]}").exists()
+    assert not [child for child in children if Path(f"/proc/{child}").exists()]
