@@ -37,9 +37,10 @@ class Served:
 
     @property
     def core_pid(self) -> int:
-        """Process id of the engine core, the only child."""
-        (child,) = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return int(child)
+        """Process id of the engine core, the one child that runs its module."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        (core,) = [pid for pid in children if b"octavo.engine.core.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return int(core)
 
     def metrics(self) -> dict[str, float]:
         """Name without prefix and labels -> sum over the labels; no buckets."""
