@@ -67,6 +67,7 @@ async def create_chat_completion(request: Request) -> Response:
 async def _generation(body: ChatBody, service: Service, tenant: str) -> Generation:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     service.check_model(body.model)
+    service.require_text_model()
     check_common(body)
     _check_tool_choice(body)
     if body.top_logprobs and not body.logprobs:
