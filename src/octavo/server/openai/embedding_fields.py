@@ -88,7 +88,7 @@ def as_texts(value: Any, param: str) -> list[str]:
     """A text, a list of texts, or a list of objects with a text: {"text": "..."}. Raises InvalidRequestError."""
     values = value if isinstance(value, list) else [value]
     check_count(len(values), param)
-    texts = [item.get("text") if isinstance(item, dict) and item.keys() == {"text"} else item for item in values]
+    texts: list[Any] = [item["text"] if isinstance(item, dict) and item.keys() == {"text"} else item for item in values]
     if not all(isinstance(text, str) for text in texts):
         raise InvalidRequestError(f"{param} must be a text or a list of texts", param=param, code="invalid_type")
     return texts
