@@ -241,7 +241,8 @@ def fit_whole_prompts(scheduler: SchedulerConfig, model: ModelConfig, notices: l
             param="max_num_batched_tokens",
         )
     notices.append(f"--max-num-batched-tokens is {needed} instead of {budget}, for an encoder computes a prompt in one step")
-    return _with_field(scheduler, "max_num_batched_tokens", needed)
+    scheduler = _with_field(scheduler, "max_num_batched_tokens", needed)
+    return _with_field(scheduler, "chunked_prefill_size", max(scheduler.chunked_prefill_size, needed))
 
 
 def _with_field(scheduler: SchedulerConfig, name: str, value: int) -> SchedulerConfig:

@@ -51,7 +51,7 @@ class LLMEngine:
         config = locate_model(config, report)
         model = load_served_model(config)
         built = make_core(config)
-        self.description = [*built.description, model.sampling.describe()]
+        self.description = [*built.description, model.describe()]
         self.max_model_len = built.resolved.max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer

@@ -94,7 +94,7 @@ class AsyncLLMEngine:
         self.chat_template: ChatTemplate = model.chat_template
         self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.weights_version = ready.weights_version.hex()
-        self.description = [*ready.description, model.sampling.describe()]
+        self.description = [*ready.description, model.describe()]
         self.ledger = ledger
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor

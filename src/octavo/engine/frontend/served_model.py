@@ -31,6 +31,13 @@ class ServedModel:
     chat_template: ChatTemplate
     sampling: SamplingAdvice
 
+    def describe(self) -> str:
+        """The line printed at start: what becomes of requests that say nothing."""
+        if self.config.causal:
+            return self.sampling.describe()
+        pooling = self.config.pooling
+        return f"pooling  {pooling.kind}, {'' if pooling.normalize else 'not '}normalised; the model makes embeddings alone"
+
 
 def locate_model(config: EngineConfig, report: FetchReport | None = None) -> EngineConfig:
     """The configuration with model and tokenizer replaced by local paths (fetched first if need be), served under its name.
