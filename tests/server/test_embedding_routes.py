@@ -6,6 +6,7 @@ import base64
 import math
 import re
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,25 @@ import httpx
 import numpy as np
 import openai
 import pytest
-from tests.server.conftest import MODEL, LiveServer
+from tests.server.conftest import MAX_BODY_SIZE, MODEL, LiveServer, live_server
+
+from octavo.config.server import ServerConfig
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LiveServer]:
+    """One server for all tests here."""
+    with live_server(ServerConfig(max_body_size=MAX_BODY_SIZE)) as live:
+        yield live
+
+
+@pytest.fixture
+def server(shared: LiveServer) -> LiveServer:
+    """It, as if new."""
+    shared.engine.pooled.clear()
+    shared.engine.aborted.clear()
+    shared.call(shared.engine.release.set)
+    return shared
 
 
 def post(http: httpx.Client, path: str, **body: Any) -> httpx.Response:
@@ -32,7 +51,7 @@ def test_the_sdk_reads_floats_and_base64_alike(server: LiveServer, client: opena
     assert [entry.index for entry in plain.data] == [0, 1, 2]
     assert plain.data[0].embedding == plain.data[2].embedding != plain.data[1].embedding
     for one, other in zip(plain.data, packed.data, strict=True):
-        np.testing.assert_array_equal(np.float32(one.embedding), np.float32(other.embedding))
+        np.testing.assert_array_equal(np.array(one.embedding, np.float32), np.array(other.embedding, np.float32))
         assert math.isclose(sum(number**2 for number in one.embedding), 1, rel_tol=1e-5)
     num_tokens = sum(map(len, (text.encode() for text in texts)))
     assert (plain.usage.prompt_tokens, plain.usage.total_tokens) == (num_tokens, num_tokens)
@@ -222,8 +241,9 @@ def test_bad_pairs_are_a_400_naming_the_field(http: httpx.Client) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (body, answer.text)
 
 
-def test_an_encoder_answers_no_chat(server: LiveServer, http: httpx.Client) -> None:
-    server.engine.model_config = replace(server.engine.model_config, causal=False, architecture="BertModel")
+def test_an_encoder_answers_no_chat(server: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_config = server.engine.model_config
+    monkeypatch.setattr(server.engine, "model_config", replace(model_config, causal=False, architecture="BertModel"))
     chat = post(http, "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])
     text = post(http, "/v1/completions", prompt="hi")
     for answer in (chat, text):
