@@ -66,7 +66,7 @@ class LoadingConfig:
         None,
         'How prompts become embeddings, as JSON over what the model\'s files say: {"pooling_type": "MEAN", "normalize": true}.',
         metavar="JSON",
-        aliases=("--override-pooler-config",),
+        aliases=("override_pooler_config",),
     )
     seed: int | None = option(
         None,
