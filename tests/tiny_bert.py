@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 from tests.tiny_models import weight, write_folder
 from tokenizers import Tokenizer as Backend
@@ -107,3 +108,49 @@ def hidden_states(token_ids: list[int]) -> F32:
         x = norm(x + dense(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
     result: F32 = x.astype(np.float32)
     return result
+
+
+_GGUF_NAMES = {
+    "attention.self.query": "attn_q",
+    "attention.self.key": "attn_k",
+    "attention.self.value": "attn_v",
+    "attention.output.dense": "attn_output",
+    "attention.output.LayerNorm": "attn_output_norm",
+    "intermediate.dense": "ffn_up",
+    "output.dense": "ffn_down",
+    "output.LayerNorm": "layer_output_norm",
+}
+
+
+def write_bert_gguf(path: Path, pooling_type: int | None = 1) -> Path:
+    """The same model as llama.cpp's converter writes it: words begin with a mark, other pieces have none."""
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_block_count(CONFIG["num_hidden_layers"])
+    writer.add_context_length(CONFIG["max_position_embeddings"])
+    writer.add_embedding_length(CONFIG["hidden_size"])
+    writer.add_feed_forward_length(CONFIG["intermediate_size"])
+    writer.add_head_count(CONFIG["num_attention_heads"])
+    writer.add_layer_norm_eps(CONFIG["layer_norm_eps"])
+    writer.add_causal_attention(False)
+    if pooling_type is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling_type))
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list([word if i < 4 else word[2:] if word[:2] == "##" else f"▁{word}" for i, word in enumerate(WORDS)])
+    writer.add_token_types([3, 3, 3, 3, *[1] * (len(WORDS) - 4)])
+    for key, token_id in (("unknown", UNK), ("cls", CLS), ("seperator", SEP), ("padding", PAD)):
+        writer.add_uint32(f"tokenizer.ggml.{key}_token_id", token_id)
+    embeddings = {"word_embeddings": "token_embd", "position_embeddings": "position_embd", "LayerNorm": "token_embd_norm"}
+    for name, tensor in tensors().items():
+        stem, _, end = name.rpartition(".")
+        if stem == "embeddings.token_type_embeddings":
+            writer.add_tensor("token_types.weight", tensor)
+        elif stem.startswith("embeddings."):
+            writer.add_tensor(f"{embeddings[stem.removeprefix('embeddings.')]}.{end}", tensor)
+        else:
+            _, _, layer, own = stem.split(".", 3)
+            writer.add_tensor(f"blk.{layer}.{_GGUF_NAMES[own]}.{end}", tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.tiny_bert import CLS, SEP, UNK, WORDS, hidden_states, write_bert
+from tests.tiny_bert import CLS, SEP, UNK, WORDS, hidden_states, write_bert, write_bert_gguf
 
 from octavo import LLM, PoolingParams
 from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError, LoadError
@@ -120,3 +120,24 @@ def test_what_is_not_there_is_refused(tmp_path: Path, change: dict[str, object],
 def test_pooling_that_octavo_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="pooling_mode_max_tokens"):
         LLM(str(write_bert(tmp_path, "pooling_mode_max_tokens")))
+
+
+def test_a_gguf_file_gives_the_bytes_of_the_folder(llm: LLM, tmp_path: Path) -> None:
+    text = "The cats sat, running on a MAT."
+    with LLM(str(write_bert_gguf(tmp_path / "bert.gguf")), num_threads=2) as other:
+        prompts: list[str | list[int]] = [*PROMPTS, text]
+        ours, theirs = (one.encode(prompts, use_tqdm=False) for one in (llm, other))
+        assert [output.prompt_token_ids for output in ours] == [output.prompt_token_ids for output in theirs]
+        assert [output.outputs.data.tobytes() for output in ours] == [output.outputs.data.tobytes() for output in theirs]
+        assert other.get_tokenizer().decode(theirs[-1].prompt_token_ids[1:4]) == "the cats"
+
+
+@pytest.mark.parametrize(("pooling_type", "row"), [(None, 0), (2, 0), (3, -1)])
+def test_a_gguf_file_says_how_to_pool(tmp_path: Path, pooling_type: int | None, row: int) -> None:
+    with LLM(str(write_bert_gguf(tmp_path / "bert.gguf", pooling_type))) as llm:
+        np.testing.assert_allclose(vectors(llm, PROMPTS[:1])[0], unit(hidden_states(PROMPTS[0])[row]), atol=1e-5)
+
+
+def test_a_gguf_reranker_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"pooling_type.*is 4; known: 1 \(mean\)"):
+        LLM(str(write_bert_gguf(tmp_path / "bert.gguf", 4)))
