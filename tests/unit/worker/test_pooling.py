@@ -52,6 +52,15 @@ def test_only_the_last_row_needs_none_before_it() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_numbers_that_are_not_finite_are_a_fault(kind: PoolingKind, value: float) -> None:
     rows = ROWS[:3].copy()
-    rows[1, 5] = value
+    rows[:, 5] = value
+    pooler = Pooler(kind)
+    pooler.add(0, rows)
     with pytest.raises(ValueError, match="not finite"):
-        Pooler(kind).add(0, rows)
+        pooler.vector()
+
+
+def test_a_sum_that_leaves_float32_is_a_fault() -> None:
+    pooler = Pooler("mean")
+    pooler.add(0, np.full((3, 4), 3e38, np.float32))
+    with pytest.raises(ValueError, match="not finite"):
+        pooler.vector()

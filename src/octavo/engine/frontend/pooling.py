@@ -28,7 +28,7 @@ class EmbeddingForm:
         """vector float32 [n] -> [dimensions]; one of length 0 stays as it is."""
         kept = vector[: self.dimensions]
         length = vector_length(kept) if self.unit_length else 0.0
-        return (kept / np.float32(length)).astype(np.float32) if length > 0.0 else kept
+        return (kept.astype(np.float64) / length).astype(np.float32) if length > 0.0 else kept
 
     def apply_to(self, data: bytes) -> NDArray[np.float32]:
         """The same for the bytes of step.PooledVector."""
