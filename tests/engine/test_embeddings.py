@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import pytest
 from tests.fakes import ids, write_model
 
 from octavo import LLM, LLMEngine, PoolingParams, SamplingParams
+from octavo.config.engine import EngineConfig
 from octavo.engine.args import EngineArgs
+from octavo.engine.core.build import BuiltCore, build_core
+from octavo.engine.core.retry import Worker
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.ops.interface import F32
 from octavo.pooling_params import POOLING_KINDS
+from octavo.step import Relayout, RelayoutResult, StepPlan, StepResult
 
 TEXTS = ["a", "the quick brown fox", "the quick brown fox jumps over the lazy dog " * 4, "x" * 200, "the quick brown"]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
@@ -100,6 +105,74 @@ def test_preemption_changes_no_byte(model: str, kind: str, mode: str) -> None:
         assert num_preemptions > 0, "no embedding was preempted"
         assert (engine.stats().num_swap_preemptions > 0) == (mode == "swap" and kind == "last")
         engine.check_integrity()
+
+
+class Flaky:
+    """A worker whose first step with a prompt half computed beside another sequence fails as a whole."""
+
+    def __init__(self, inner: Worker) -> None:
+        self._inner = inner
+        self._plan: StepPlan
+        self.num_failures = 0
+
+    def start(self, plan: StepPlan) -> None:
+        self._plan = plan
+        self._inner.start(plan)
+
+    def finish(self) -> StepResult:
+        shares = self._plan.sequences
+        if not self.num_failures and len(shares) > 1 and any(share.num_computed > 0 for share in shares):
+            self.num_failures += 1
+            self._inner.finish()
+            raise FloatingPointError("the step failed")
+        return self._inner.finish()
+
+    def drop(self) -> None:
+        self._inner.drop()
+
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
+        return self._inner.reconfigure(relayout)
+
+
+@pytest.mark.parametrize("kind", POOLING_KINDS)
+def test_a_failed_step_changes_no_byte(model: str, kind: str) -> None:
+    texts = ["q" * 60, "r" * 50]
+    with tiny(model, kind) as llm:
+        alone = [vector.tobytes() for vector in vectors(llm, texts)]
+    workers: list[Flaky] = []
+
+    def flaky(inner: Worker) -> Flaky:
+        workers.append(Flaky(inner))
+        return workers[0]
+
+    assert in_small_steps(model, kind, texts, lambda config: build_core(config, flaky)) == alone
+    assert workers[0].num_failures == 1
+
+
+@pytest.mark.parametrize("kind", POOLING_KINDS)
+def test_steps_in_flight_change_no_byte(model: str, kind: str) -> None:
+    texts = ["q" * 60, "r" * 50, "s", "t" * 9]
+    with tiny(model, kind) as llm:
+        alone = [vector.tobytes() for vector in vectors(llm, texts)]
+    for depth in (2, 3):
+        assert in_small_steps(model, kind, texts, partial(build_core, depth=depth)) == alone
+
+
+def in_small_steps(model: str, kind: str, texts: list[str], make_core: Callable[[EngineConfig], BuiltCore]) -> list[bytes]:
+    """The vectors of texts whose prompts take many steps, by an engine with this core."""
+    small = {"max_num_batched_tokens": 16, "chunked_prefill_size": 8, "max_num_seqs": 4}
+    args = EngineArgs(model, load_format="dummy", pooler_config=f'{{"pooling_type": "{kind}"}}', **small)
+    engine = LLMEngine(args.create_engine_config(), make_core=make_core)
+    for index, text in enumerate(texts):
+        engine.add_request(str(index), text, PoolingParams())
+    found: dict[str, bytes] = {}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            assert output.error is None and output.pooled is not None
+            found[output.request_id] = output.pooled.tobytes()
+    engine.check_integrity()
+    engine.shutdown()
+    return [found[str(index)] for index in range(len(texts))]
 
 
 def test_one_that_reads_every_row_takes_nothing_from_the_prefix_cache(model: str) -> None:
