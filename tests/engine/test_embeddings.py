@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import ids, write_model
+from tests import tiny_models
+from tests.checkpoints import parameter_shapes
+from tests.fakes import byte_backend, ids, write_model
 
 from octavo import LLM, LLMEngine, PoolingParams, SamplingParams
 from octavo.config.engine import EngineConfig
@@ -17,6 +19,7 @@ from octavo.engine.args import EngineArgs
 from octavo.engine.core.build import BuiltCore, build_core
 from octavo.engine.core.retry import Worker
 from octavo.errors import ConfigError, InvalidRequestError
+from octavo.loader.checkpoint import open_config
 from octavo.ops.interface import F32
 from octavo.pooling_params import POOLING_KINDS
 from octavo.step import Relayout, RelayoutResult, StepPlan, StepResult
@@ -222,6 +225,30 @@ def test_a_pooler_config_that_says_nothing_known_is_refused(model: str, config: 
     with pytest.raises(ConfigError) as caught:
         LLMEngine.from_engine_args(EngineArgs(model, load_format="dummy", pooler_config=config))
     assert caught.value.param == "pooler_config"
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "mistral-window", "qwen2", "qwen3-tied"])
+def test_a_decoder_may_have_been_saved_without_its_head(tmp_path: Path, name: str) -> None:
+    config = tiny_models.VARIANTS[name].config
+    architecture = config["architectures"][0]
+    folder = tiny_models.write_folder(tmp_path / "whole", config, {})
+    shapes = parameter_shapes(open_config(folder)[0])
+    tensors = {key: tiny_models.weight(key, shape, architecture) for key, shape in shapes.items()}
+    tiny_models.write_folder(folder, config, tensors)
+    bare = {key.removeprefix("model."): tensor for key, tensor in tensors.items() if key != "lm_head.weight"}
+    without = {**config, "architectures": [architecture.replace("ForCausalLM", "Model")]}
+    headless = tiny_models.write_folder(tmp_path / "headless", without, bare)
+    for path in (folder, headless):
+        byte_backend().save(str(path / "tokenizer.json"))
+    prompts = [tiny_models.prompt(name, length) for length in (3, 40)]
+    found = []
+    for path in (folder, headless):
+        with LLM(str(path), num_threads=1) as llm:
+            found.append([output.outputs.data.tobytes() for output in llm.encode(prompts, use_tqdm=False)])
+            if path is headless:
+                with pytest.raises(InvalidRequestError, match="generates no text"):
+                    llm.generate(prompts, use_tqdm=False)
+    assert found[0] == found[1]
 
 
 @pytest.fixture(scope="module")

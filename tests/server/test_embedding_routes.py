@@ -241,9 +241,9 @@ def test_bad_pairs_are_a_400_naming_the_field(http: httpx.Client) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (body, answer.text)
 
 
-def test_an_encoder_answers_no_chat(server: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_head_there_is_no_chat(server: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     model_config = server.engine.model_config
-    monkeypatch.setattr(server.engine, "model_config", replace(model_config, causal=False, architecture="BertModel"))
+    monkeypatch.setattr(server.engine, "model_config", replace(model_config, has_head=False))
     chat = post(http, "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])
     text = post(http, "/v1/completions", prompt="hi")
     for answer in (chat, text):
