@@ -23,10 +23,6 @@ LIMITS = LLParserLimits(verbose_errors=False)
 """Bounds of what a grammar may cost to build and at each token; errors do not repeat the grammar."""
 
 
-_CHOOSE = '%llguidance {"no_forcing": true}\n'
-"""The model chooses how it spells what must come. Otherwise llguidance has the text encoded, and forces those tokens."""
-
-
 def grammar_source(params: StructuredOutputsParams) -> str | None:
     """The grammar of what is asked for; None when nothing is. The same params always give the same text.
 
@@ -34,7 +30,7 @@ def grammar_source(params: StructuredOutputsParams) -> str | None:
     input, so it runs where it can be stopped (see checker.py).
     """
     form = params.form
-    return None if form is None else _CHOOSE + _lark(_source(params, form))
+    return None if form is None else _lark(_source(params, form))
 
 
 def _lark(source: str) -> str:

@@ -13,7 +13,7 @@ from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.engine.frontend.bad_words import bad_words_ids
 from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.grammar.forms import Forms
+from octavo.grammar.forms import Forms, free_spelling
 from octavo.grammar.tokens import TokenTable, token_table
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
@@ -114,6 +114,8 @@ class InputProcessor:
             raise InvalidRequestError(
                 "structured_outputs needs a model with an end-of-sequence token; this one has none", param="structured_outputs"
             )
+        if grammar and (sampling.bad_words or sampling.allowed_token_ids is not None):
+            return free_spelling(grammar)  # of several spellings one may be allowed
         return grammar
 
     def _cache_salt(self, given: str, num_prompt: int) -> str:
