@@ -8,6 +8,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, StructTag, grammar_from
 
 from octavo.errors import InvalidRequestError
+from octavo.grammar.rewrite import rewritten
 from octavo.grammar.schema import explain, parse_schema
 from octavo.structured_outputs import StructuredOutputsParams
 
@@ -61,15 +62,24 @@ def _source(params: StructuredOutputsParams, form: str) -> str:
 
 
 def _json(params: StructuredOutputsParams, schema: str | bool | dict[str, Any], param: str) -> str:
-    parsed = parse_schema(schema, param)
+    parsed, options = parse_schema(schema, param), _json_options(params)
     try:
-        source = LLMatcher.grammar_from_json_schema(json.dumps(parsed), overrides=_json_options(params))
+        source, fault = _compiled(parsed, options)
+        if fault and (other := rewritten(parsed)) is not None:
+            source, still = _compiled(other, options)
+            fault = fault if still else ""
     except ValueError as error:
         raise InvalidRequestError(f"{param} cannot be used: {_one_line(str(error))}", param=param) from None
-    failed, messages = LLMatcher.validate_grammar_with_warnings(source, limits=LIMITS)
-    if failed:
-        raise explain(messages[0], parsed, param)
+    if fault:
+        raise explain(fault, parsed, param)
     return source
+
+
+def _compiled(schema: dict[str, Any], options: Any) -> tuple[str, str]:
+    """The grammar of a schema, and what is wrong with it. Raises ValueError."""
+    source: str = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
+    failed, messages = LLMatcher.validate_grammar_with_warnings(source, limits=LIMITS)
+    return source, messages[0] if failed else ""
 
 
 def _json_options(params: StructuredOutputsParams) -> Any:
