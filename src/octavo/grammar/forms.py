@@ -19,11 +19,6 @@ MAX_KEPT_BYTES = 32 << 20
 _ASKS_FOR_NOTHING = StructuredOutputsParams()
 
 
-def free_spelling(grammar: str) -> str:
-    """The same grammar, but the model chooses by which tokens it writes what must come."""
-    return '%llguidance {"no_forcing": true}\n' + grammar
-
-
 class Refusal(msgspec.Struct):
     """An InvalidRequestError on its way from another process."""
 

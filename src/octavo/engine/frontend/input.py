@@ -13,7 +13,8 @@ from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.engine.frontend.bad_words import bad_words_ids
 from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
-from octavo.grammar.forms import Forms, free_spelling
+from octavo.grammar.forms import Forms
+from octavo.grammar.spelling import free_spelling
 from octavo.grammar.tokens import TokenTable, token_table
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
