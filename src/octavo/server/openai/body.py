@@ -50,7 +50,6 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "length_penalty": (1.0,),
     "early_stopping": (),
     "guided_decoding_backend": ("auto",),
-    "allowed_token_ids": (),
     "logits_processors": (),
     "truncate_prompt_tokens": (),
     "return_tokens_as_token_ids": (),
