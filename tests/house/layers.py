@@ -27,7 +27,7 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("sequence",),
     ("request", "step"),
     ("pooling_params",),
-    ("sampling_params", "registry", "log", "streams"),
+    ("sampling_params", "registry", "log", "streams", "dialogue"),
     ("structured_outputs", "sandbox"),
     ("errors",),
 )
