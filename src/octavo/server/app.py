@@ -14,6 +14,7 @@ from octavo import __version__
 from octavo.config.server import ServerConfig, words_of
 from octavo.server import admin, control
 from octavo.server.api_keys import ApiKeys, read_api_keys
+from octavo.server.body import Body
 from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
 from octavo.server.errors import install_handlers
@@ -23,7 +24,6 @@ from octavo.server.middleware.drain import DrainMiddleware
 from octavo.server.middleware.limits import BodyLimitMiddleware
 from octavo.server.middleware.paths import PathMiddleware
 from octavo.server.middleware.request_id import RequestIdMiddleware
-from octavo.server.openai.body import Body
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
 from octavo.server.openai.models import get_model, list_models
