@@ -29,6 +29,8 @@ from octavo.server.openai.completions import CompletionBody, create_completion
 from octavo.server.openai.models import get_model, list_models
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
 from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
+from octavo.server.responses.body import ResponsesBody
+from octavo.server.responses.route import create_response
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.inflight import Inflight
 from octavo.server.service.service import Service
@@ -76,6 +78,7 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
 
     post("/v1/completions", create_completion, CompletionBody)
     post("/v1/chat/completions", create_chat_completion, ChatBody)
+    post("/v1/responses", create_response, ResponsesBody)
     get("/v1/models", list_models)
     app.add_api_route(
         "/v1/models/{model_id:path}", get_model, methods=["GET"], response_model=None, openapi_extra=MODEL_ID_PARAMETER

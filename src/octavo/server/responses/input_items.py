@@ -49,7 +49,9 @@ class _Conversation:
             turn["content"] = _joined(turn["content"], content)
             return
         self._turn = None
-        self._messages.append({"role": "system" if role == "developer" and not self._knows_developer else role, "content": content})
+        self._messages.append(
+            {"role": "system" if role == "developer" and not self._knows_developer else role, "content": content}
+        )
 
     def add_reasoning(self, text: str) -> None:
         if not text:
@@ -67,8 +69,8 @@ class _Conversation:
         if call_id not in self._call_ids:
             raise wrong(
                 f"{where}.call_id",
-                f"is {shown(call_id)}, and no function_call before it has this call_id; this server stores nothing, so send the "
-                "call, too",
+                f"is {shown(call_id)}, and no function_call before it has this call_id; this server stores nothing, so send "
+                "the call, too",
             )
         self._turn = None
         self._messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
@@ -111,9 +113,7 @@ def _read_item(conversation: _Conversation, item: dict[str, Any], where: str) ->
     elif kind == "reasoning":
         conversation.add_reasoning(_reasoning_text(item, where))
     elif kind == "function_call":
-        conversation.add_call(
-            text_of(item, "call_id", where), text_of(item, "name", where), text_of(item, "arguments", where)
-        )
+        conversation.add_call(text_of(item, "call_id", where), text_of(item, "name", where), text_of(item, "arguments", where))
     elif kind == "function_call_output":
         conversation.add_output(text_of(item, "call_id", where), _read_content(item, "output", where), where)
     else:
@@ -123,7 +123,7 @@ def _read_item(conversation: _Conversation, item: dict[str, Any], where: str) ->
 
 
 def _reasoning_text(item: dict[str, Any], where: str) -> str:
-    """The reasoning in plain text. A summary, or what another server has encrypted, tells this model nothing of its thoughts."""
+    """The reasoning in plain text. A summary, or what another server has encrypted, is of no use to this model."""
     parts = item.get("content")
     return "" if parts is None else "".join(_read_parts(parts, f"{where}.content"))
 
@@ -146,6 +146,8 @@ def _read_part(value: Any, where: str) -> str:
     if key is None:
         known = ", ".join(_TEXT_OF_PART)
         raise wrong(
-            f"{where}.type", f"is {shown(kind)}; this model reads text only, in parts of these types: {known}", "unsupported_content"
+            f"{where}.type",
+            f"is {shown(kind)}; this model reads text only, in parts of these types: {known}",
+            "unsupported_content",
         )
     return text_of(part, key, where)

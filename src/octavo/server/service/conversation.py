@@ -25,14 +25,10 @@ def tool_call(call_id: str, name: str, arguments: str | Mapping[str, Any]) -> di
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def function_tool(name: str, description: str | None, parameters: Mapping[str, Any], strict: bool | None) -> dict[str, Any]:
-    """A tool as the conversation has it."""
-    function: dict[str, Any] = {"name": name, "parameters": parameters}
-    if description is not None:
-        function["description"] = description
-    if strict is not None:
-        function["strict"] = strict
-    return {"type": "function", "function": function}
+def function_tool(name: str, description: str | None, parameters: Any, strict: bool | None) -> dict[str, Any]:
+    """A tool as the conversation has it; parameters is a JSON schema. What is None is left out."""
+    function = {"name": name, "description": description, "parameters": parameters, "strict": strict}
+    return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
 
 
 def as_list(value: Any, where: str) -> list[Any]:
