@@ -13,6 +13,8 @@ from starlette.responses import Response
 from octavo import __version__
 from octavo.config.server import ServerConfig, words_of
 from octavo.server import admin, control
+from octavo.server.anthropic.body import CountTokensBody, MessagesBody
+from octavo.server.anthropic.route import count_tokens, create_message
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.body import Body
 from octavo.server.body_budget import BodyBudget
@@ -79,6 +81,8 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     post("/v1/completions", create_completion, CompletionBody)
     post("/v1/chat/completions", create_chat_completion, ChatBody)
     post("/v1/responses", create_response, ResponsesBody)
+    post("/v1/messages", create_message, MessagesBody)
+    post("/v1/messages/count_tokens", count_tokens, CountTokensBody)
     get("/v1/models", list_models)
     app.add_api_route(
         "/v1/models/{model_id:path}", get_model, methods=["GET"], response_model=None, openapi_extra=MODEL_ID_PARAMETER

@@ -25,7 +25,8 @@ _REFUSED = frozenset(SamplingFields.model_fields) - TAKEN
 _NEUTRAL: Mapping[str, Any] = {"n": 1, "detokenize": True, "spaces_between_special_tokens": True}
 
 
-def _without_refused(schema: dict[str, Any]) -> None:
+def without_refused(schema: dict[str, Any]) -> None:
+    """Take what is refused out of the description of a body."""
     for name in _REFUSED:
         schema["properties"].pop(name, None)
 
@@ -33,7 +34,7 @@ def _without_refused(schema: dict[str, Any]) -> None:
 class TurnFields(SamplingFields):
     """Of the fields that it inherits only those in TAKEN may ask for something; parse_turn_body refuses the others."""
 
-    model_config = ConfigDict(json_schema_extra=_without_refused)
+    model_config = ConfigDict(json_schema_extra=without_refused)
 
 
 TurnT = TypeVar("TurnT", bound=TurnFields)

@@ -38,7 +38,7 @@ async def create_response(request: Request) -> Response:
     body = read_body(await read_json_object(request))
     with named_as(_NAMES):
         asked = await _chat_request(body, service, tenant_of(request, body.user))
-        turn = await begin_turn(service, asked, new_request_id("resp"))
+        turn = await begin_turn(service, asked, new_request_id("resp", "_"))
     job = _Job(body, asked, turn, service)
     return EventStream(job.stream(), on_error=job.error_event) if body.stream else JsonAnswer(job.answer)
 
