@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from octavo.dialogue.calls import ToolCallDelta
-from octavo.server.service.chat_turn import ChoiceDelta
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+import pytest
+
+from octavo.dialogue.calls import ToolCallDelta, join_calls
+from octavo.request import NO_OPTIONS
+from octavo.sampling_params import SamplingParams
+from octavo.server.service.chat_turn import ChatRequest, ChoiceDelta, ChoiceMessage
+from octavo.server.service.generation import EncodedPrompt, Generation, Usage
+from octavo.server.service.service import Service
 
 
 def thought(text: str) -> ChoiceDelta:
@@ -31,3 +41,45 @@ THINK_TALK_CALL = [
     called(1, "{}", "time"),
 ]
 """A turn with everything in it, in the usual order."""
+
+
+class ScriptedTurn:
+    """A ChatTurn that says what it is told, one delta per output of the engine, and then ends for finish_reason."""
+
+    def __init__(self, deltas: list[ChoiceDelta], finish_reason: str) -> None:
+        self._deltas = [*deltas, ChoiceDelta(index=0, finish_reason=finish_reason)]
+        self.generation = Generation(
+            request_id="x_1", prompts=[EncodedPrompt(None, [1] * 9)], params=SamplingParams(), options=NO_OPTIONS
+        )
+        self.usage = Usage(prompt_tokens=9, completion_tokens=7, cached_tokens=4)
+
+    async def run(self) -> AsyncGenerator[list[ChoiceDelta], None]:
+        for delta in self._deltas:
+            yield [delta]
+
+    async def collect(self) -> list[ChoiceMessage]:
+        message = ChoiceMessage(
+            index=0,
+            reasoning="".join(delta.reasoning for delta in self._deltas) or None,
+            content="".join(delta.content for delta in self._deltas),
+            tool_calls=join_calls([call for delta in self._deltas for call in delta.tool_calls]),
+            token_ids=[],
+            logprobs=None,
+            finish_reason=self._deltas[-1].finish_reason,
+            stop_reason=None,
+        )
+        return [message]
+
+
+@contextmanager
+def scripted(route: ModuleType, deltas: list[ChoiceDelta], finish_reason: str) -> Iterator[list[ChatRequest]]:
+    """While it is open, requests to this route are answered so; gives the requests that arrived."""
+    asked: list[ChatRequest] = []
+
+    async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ScriptedTurn:
+        asked.append(request)
+        return ScriptedTurn(deltas, finish_reason)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(route, "begin_turn", begin_turn)
+        yield asked

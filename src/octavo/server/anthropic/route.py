@@ -31,7 +31,7 @@ from octavo.structured_outputs import StructuredOutputsParams
 MAX_COUNTED = 65536
 """Most tokens that are counted when the context is shorter: a second of work."""
 
-_NAMES = {"stop": "stop_sequences", ".function.parameters": ".input_schema", ".function": ""}
+_NAMES = {"stop": "stop_sequences", ".function.parameters": ".input_schema", ".function.": "."}
 """The words of a chat in errors -> those of this route."""
 
 

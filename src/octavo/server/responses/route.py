@@ -28,7 +28,7 @@ from octavo.server.service.turn_text import count_reasoning, deltas_of, named_as
 from octavo.server.sse import EventStream, JsonAnswer, named_event
 from octavo.structured_outputs import StructuredOutputsParams
 
-_NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "logprobs": "top_logprobs", ".function": ""}
+_NAMES = {"messages": "input", "max_tokens": "max_output_tokens", "logprobs": "top_logprobs", ".function.": "."}
 """The words of a chat in errors -> those of this route."""
 
 

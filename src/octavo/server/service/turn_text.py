@@ -61,7 +61,7 @@ def named_as(names: Mapping[str, str]) -> Iterator[None]:
         yield
     except InvalidRequestError as error:
         for name, own in names.items():
-            word = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)")
+            word = re.compile(r"(?<![\w.])" * name[0].isalnum() + re.escape(name) + r"(?!\w)" * name[-1].isalnum())
             error.message = word.sub(own, error.message)
             error.param = error.param and word.sub(own, error.param)
         error.args = (error.message,)

@@ -12,6 +12,7 @@ from octavo.server.anthropic.conversation import continues_last, read_conversati
 USER = {"role": "user", "content": "Hi"}
 USE = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}, "cache_control": {"type": "ephemeral"}}
 RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "2"}
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": ""}
 CALLS = [{"id": "t", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]
 
 
@@ -37,7 +38,10 @@ def test_the_system_text_comes_first() -> None:
     ("blocks", "message"),
     [
         ([text("Yes.")], {"content": "Yes."}),
-        ([{"type": "thinking", "thinking": "Hm.", "signature": ""}, text("Yes.")], {"content": "Yes.", "reasoning_content": "Hm."}),
+        (
+            [{"type": "thinking", "thinking": "Hm.", "signature": ""}, text("Yes.")],
+            {"content": "Yes.", "reasoning_content": "Hm."},
+        ),
         ([{"type": "redacted_thinking", "data": "x"}, text("Yes.")], {"content": "Yes."}),
         ([text("Yes."), USE], {"content": "Yes.", "tool_calls": CALLS}),
         ([USE], {"content": "", "tool_calls": CALLS}),

@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 from tests.fakes_server import byte_tokenizer
 from tests.scripted_turn import THINK_TALK_CALL, called, said, thought
 
+from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.server.responses.items import OutputItems
 from octavo.server.service.chat_turn import ChoiceDelta
-from octavo.step import TokenLogprobs
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
@@ -96,7 +96,7 @@ def test_one_delta_with_everything_is_the_same_as_many() -> None:
 
 
 def test_logprobs_of_tokens_without_text_go_with_the_next_text() -> None:
-    entries = [TokenLogprobs(65 + n, -float(n), 1, [65 + n], [-float(n)]) for n in range(4)]
+    entries = [PositionLogprobs(65 + n, -float(n), 1, [65 + n], [-float(n)], chr) for n in range(4)]
     deltas = [
         ChoiceDelta(index=0, logprobs=entries[:1]),
         ChoiceDelta(index=0, content="xy", logprobs=entries[1:3]),
