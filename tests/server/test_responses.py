@@ -16,7 +16,7 @@ from tests.server.conftest import MAX_BODY_SIZE, MODEL, LiveServer, live_server
 from octavo.config.server import ServerConfig
 from octavo.errors import OverloadedError
 from octavo.server.responses import route
-from octavo.server.service.chat_turn import NamedTool
+from octavo.server.service.tool_plan import NamedTool
 
 TOOL: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": True}
 

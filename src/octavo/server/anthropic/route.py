@@ -20,7 +20,7 @@ from octavo.server.errors import fault_of, json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.sampling_fields import form_values, request_options, sampling_values
 from octavo.server.openai.structured_fields import AskedForm
-from octavo.server.service.chat_turn import ChatRequest, ChatTurn, TemplateOptions, begin_turn
+from octavo.server.service.chat_turn import ChatRequest, ChatTurn, TemplateOptions, begin_turn, count_prompt
 from octavo.server.service.conversation import shown, wrong
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
@@ -51,29 +51,28 @@ async def count_tokens(request: Request) -> Response:
     service = service_of(request)
     body = read_body(CountTokensBody, await read_json_object(request))
     service.check_model(body.model)
+    messages = read_conversation(body.messages, body.system)
+    tool_choice, _ = read_tool_choice(body.tool_choice)
+    asked = ChatRequest(
+        messages=messages,
+        tools=read_tools(body.tools),
+        tool_choice=tool_choice,
+        template=_template(body, messages),
+        sampling={},
+    )
     with named_as(_NAMES):
-        messages, tools = read_conversation(body.messages, body.system), read_tools(body.tools)
-        read_tool_choice(body.tool_choice, tools)
-        template = _template(body, messages)
-        token_ids = await service.encode_chat(
-            messages,
-            max(service.max_model_len, MAX_COUNTED),
-            tools=tools or None,
-            add_generation_prompt=template.add_generation_prompt,
-            continue_final_message=template.continue_final_message,
-            template_kwargs=template.kwargs,
-        )
-    return json_response(msgspec.json.encode({"input_tokens": len(token_ids)}))
+        count = await count_prompt(service, asked, max(service.max_model_len, MAX_COUNTED))
+    return json_response(msgspec.json.encode({"input_tokens": count}))
 
 
 async def _chat_request(body: MessagesBody, service: Service, tenant: str) -> ChatRequest:
     """What the body asks for. What is wrong with it alone raises here, the rest in begin_turn."""
     service.check_model(body.model)
-    messages, tools = read_conversation(body.messages, body.system), read_tools(body.tools)
-    tool_choice, is_parallel = read_tool_choice(body.tool_choice, tools)
+    messages = read_conversation(body.messages, body.system)
+    tool_choice, is_parallel = read_tool_choice(body.tool_choice)
     return ChatRequest(
         messages=messages,
-        tools=tools,
+        tools=read_tools(body.tools),
         tool_choice=tool_choice,
         parallel_tool_calls=is_parallel,
         template=_template(body, messages),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.service.chat_turn import NamedTool, ToolChoice
 from octavo.server.service.conversation import as_list, as_object, function_tool, shown, text_of, wrong
+from octavo.server.service.tool_plan import NamedTool, ToolChoice
 
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -37,8 +37,8 @@ def _read_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
     return function_tool(name, description, as_object(tool["input_schema"], f"{where}.input_schema"), strict)
 
 
-def read_tool_choice(value: Any, tools: list[dict[str, Any]]) -> tuple[ToolChoice, bool]:
-    """The choice, and whether there may be several calls. Raises InvalidRequestError for what is none, or without tools."""
+def read_tool_choice(value: Any) -> tuple[ToolChoice, bool]:
+    """The choice, and whether there may be several calls. Raises InvalidRequestError for what is none."""
     if value is None:
         return "auto", True
     kind = as_object(value, "tool_choice").get("type")
@@ -51,6 +51,4 @@ def read_tool_choice(value: Any, tools: list[dict[str, Any]]) -> tuple[ToolChoic
         choice = _CHOICES[kind]
     else:
         raise wrong("tool_choice.type", f"is {shown(kind)}; it must be one of {', '.join(_CHOICES)}, tool")
-    if not tools and choice not in ("none", "auto"):
-        raise wrong("tool_choice", "needs tools")
     return choice, not alone

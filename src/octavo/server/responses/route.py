@@ -48,7 +48,7 @@ async def _chat_request(body: ResponsesBody, service: Service, tenant: str) -> C
     service.check_model(body.model)
     messages = read_input(body.input, body.instructions, template_knows_developer=service.template_knows_developer)
     tools = read_tools(body.tools)
-    tool_choice = read_tool_choice(body.tool_choice, tools)
+    tool_choice = read_tool_choice(body.tool_choice)
     if body.includes_logprobs and tools and tool_choice != "none":
         raise wrong(
             "include",

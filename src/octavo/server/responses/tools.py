@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from octavo.server.service.chat_turn import NamedTool, ToolChoice
 from octavo.server.service.conversation import as_list, as_object, function_tool, shown, text_of, wrong
+from octavo.server.service.tool_plan import NamedTool, ToolChoice
 
 _KNOWN_KEYS = ("type", "name", "description", "parameters", "strict")
 
@@ -45,8 +45,8 @@ def tools_json(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "function"} | {key: tool["function"].get(key) for key in _KNOWN_KEYS[1:]} for tool in tools]
 
 
-def read_tool_choice(value: Any, tools: list[dict[str, Any]]) -> ToolChoice:
-    """The choice. Raises InvalidRequestError for what is none, and for one without tools."""
+def read_tool_choice(value: Any) -> ToolChoice:
+    """The choice. Raises InvalidRequestError for what is none."""
     if isinstance(value, dict):
         kind = value.get("type")
         if kind != "function":
@@ -56,14 +56,11 @@ def read_tool_choice(value: Any, tools: list[dict[str, Any]]) -> ToolChoice:
                 "tools only, send those alone",
                 "unsupported_field",
             )
-        chosen: ToolChoice = NamedTool(text_of(value, "name", "tool_choice"))
-    elif value in (None, "none", "auto", "required"):
-        chosen = value or "auto"
-    else:
+        return NamedTool(text_of(value, "name", "tool_choice"))
+    if value not in (None, "none", "auto", "required"):
         raise wrong("tool_choice", f"is {shown(value)}; it must be none, auto, required or an object")
-    if not tools and chosen not in ("none", "auto"):
-        raise wrong("tool_choice", "needs tools")
-    return chosen
+    choice: ToolChoice = value or "auto"
+    return choice
 
 
 def tool_choice_json(choice: ToolChoice) -> Any:
