@@ -197,7 +197,7 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         refuses("chat_template_content_format", "the form of content is read from the template", "auto"),
         refuses("response_role", "answers have the role assistant", "assistant"),
         refuses("trust_request_chat_template", "the template is the server's", False, switch=True),
-        warns("enable_auto_tool_choice", "tools are always there; see docs/tools.md", True, False, switch=True),
+        warns("enable_auto_tool_choice", "tools are always there; see docs/tools.md", True, switch=True),
         same("tool_call_parser", "The chat template tells it by default; see docs/tools.md."),
         refuses("tool_parser_plugin", "no code of others is loaded; take one of the names that tool_call_parser has"),
         same("reasoning_parser", "The chat template tells it by default; see docs/tools.md."),

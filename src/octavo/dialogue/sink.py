@@ -1,4 +1,4 @@
-"""Sink: where readers put what they found. It numbers calls, gives them ids, and takes back a call that turns out to be none."""
+"""Sink: where readers put what they found. It numbers calls, gives them ids, and takes back what turns out to be no call."""
 
 from __future__ import annotations
 

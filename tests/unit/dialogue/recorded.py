@@ -9,7 +9,7 @@ PARAMETERS = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "zip": {"type": "string"}},
     "required": ["city"],
 }
-TOOLS: list[dict[str, Any]] = [
+TOOLS: Any = [
     {"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": PARAMETERS}},
     {"type": "function", "function": {"name": "now"}},
 ]
