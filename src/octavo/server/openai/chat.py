@@ -14,9 +14,9 @@ from starlette.responses import Response
 from octavo.dialogue.calls import ToolCallDelta
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
+from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
 from octavo.server.openai.sampling_fields import SamplingFields, check_common, form_values, request_options, sampling_values

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
+from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import CompletionLogprobs, prompt_logprobs_json
 from octavo.server.openai.prompts import read_prompts

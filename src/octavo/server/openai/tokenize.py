@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
+from octavo.server.body import Body, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import Body, parse_body
 from octavo.server.openai.template_fields import TemplateFields, render
 from octavo.server.service.service import Service
 
