@@ -15,7 +15,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import OctavoError
-from octavo.server.errors import body_of, json_response
+from octavo.server.error_shapes import openai_shape
+from octavo.server.errors import fault_of, json_response
 
 log = logging.getLogger("octavo.server")
 
@@ -32,6 +33,16 @@ class ClientGone(Exception):
 def event(payload: bytes) -> bytes:
     """One SSE event. JSON as msgspec writes it has no raw newline, so one data line is always enough."""
     return b"data: " + payload + b"\n\n"
+
+
+def named_event(name: bytes, payload: bytes) -> bytes:
+    """One SSE event that says its type in a line of its own, besides what the payload says."""
+    return b"event: %b\ndata: %b\n\n" % (name, payload)
+
+
+def error_event(error: BaseException) -> bytes:
+    """The event that ends a stream in which error was raised."""
+    return event(openai_shape(fault_of(error)))
 
 
 class JsonAnswer(Response):
@@ -54,12 +65,19 @@ class EventStream(Response):
     """Streams `events` as text/event-stream.
 
     The head is sent with the first event, so an error before it (queue full, engine down) still gets its own HTTP status. An
-    error after it is sent as an error event, and the stream ends without [DONE].
+    error after it is sent as the event that on_error makes of it, and the stream ends with that.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], *, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        *,
+        on_error: Callable[[BaseException], bytes] = error_event,
+        write_timeout_s: float = WRITE_TIMEOUT_S,
+    ) -> None:
         super().__init__(status_code=200)
         self._events = events
+        self._on_error = on_error
         self._write_timeout_s = write_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +100,7 @@ class EventStream(Response):
                 raise
             if not isinstance(error, OctavoError):
                 log.exception("unexpected error in a stream")
-            await writer({"type": "http.response.body", "body": event(body_of(error)), "more_body": True})
+            await writer({"type": "http.response.body", "body": self._on_error(error), "more_body": True})
         finally:
             writer.close()
             await self._events.aclose()
