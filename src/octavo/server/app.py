@@ -24,6 +24,8 @@ from octavo.server.middleware.drain import DrainMiddleware
 from octavo.server.middleware.limits import BodyLimitMiddleware
 from octavo.server.middleware.paths import PathMiddleware
 from octavo.server.middleware.request_id import RequestIdMiddleware
+from octavo.server.ollama.models import closed
+from octavo.server.ollama.routes import BODY_ROUTES, CLOSED_ROUTES, READ_ROUTES
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
 from octavo.server.openai.models import get_model, list_models
@@ -89,6 +91,12 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     get("/version", admin.version)
     if config.enable_tokenizer_info_endpoint:
         get("/tokenizer_info", tokenizer_info)
+    for path, handler in READ_ROUTES:
+        get(path, handler)
+    for path, handler, body in BODY_ROUTES:
+        post(path, handler, body)
+    for method, path in CLOSED_ROUTES:
+        app.add_api_route(path, closed, methods=[method], response_model=None, operation_id=f"closed{path.replace('/', '_')}")
     get("/admin/config", control.config)
     get("/admin/memory", control.memory)
     post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)
