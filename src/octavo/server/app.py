@@ -29,6 +29,7 @@ from octavo.server.ollama.routes import BODY_ROUTES, CLOSED_ROUTES, READ_ROUTES
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
 from octavo.server.openai.models import get_model, list_models
+from octavo.server.openai.render import render_chat_completion, render_completion
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
 from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
 from octavo.server.service.engine_face import Engine
@@ -78,6 +79,8 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
 
     post("/v1/completions", create_completion, CompletionBody)
     post("/v1/chat/completions", create_chat_completion, ChatBody)
+    post("/v1/chat/completions/render", render_chat_completion, ChatBody)
+    post("/v1/completions/render", render_completion, CompletionBody)
     get("/v1/models", list_models)
     app.add_api_route(
         "/v1/models/{model_id:path}", get_model, methods=["GET"], response_model=None, openapi_extra=MODEL_ID_PARAMETER
