@@ -48,6 +48,7 @@ class _Compiled:
     broken: str
     content_format: ContentFormat
     takes_strings: bool
+    knows_tools: bool
     marks: ControlMarks
 
 
@@ -128,6 +129,17 @@ class ChatTemplate:
         """False for a model without a template, such as a base model; rendering is then refused."""
         return bool(self._templates)
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """The templates by their names."""
+        return {name: compiled.source for name, compiled in self._templates.items()}
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether the template for requests with tools shows them; False without one."""
+        compiled = self._templates.get("tool_use", self._templates.get("default"))
+        return compiled is not None and compiled.knows_tools
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -203,7 +215,9 @@ class ChatTemplate:
             broken = f"{self._origin}: chat template {name!r} is not valid Jinja: {reason(error)}"
         literals = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value}
         marks = ControlMarks(controls, plains, literals)
-        return _Compiled(name, source, broken, detect_content_format(tree), accepts_string_content(tree), marks)
+        knows_tools = any(node.name == "tools" for node in tree.find_all(nodes.Name))
+        wants, takes_strings = detect_content_format(tree), accepts_string_content(tree)
+        return _Compiled(name, source, broken, wants, takes_strings, knows_tools, marks)
 
     def _select(self, tools: object) -> _Compiled:
         """The template for this request: "tool_use" if there are tools and such a template, else "default"."""

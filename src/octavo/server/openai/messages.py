@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.dialogue.tools import Tools
 from octavo.errors import InvalidRequestError
 from octavo.text.content_format import parse_tool_arguments
 
@@ -111,12 +112,9 @@ def _read_tool_call(call: Any, where: str) -> dict[str, Any]:
 
 
 def read_tools(value: Any) -> list[dict[str, Any]]:
-    """The tool descriptions for the template: objects of type function with a name."""
+    """The tools, checked as dialogue.tools.Tools does."""
     tools = _as_list(value, "tools")
-    for index, tool in enumerate(tools):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or tool.get("type") != "function":
-            raise _wrong(f"tools[{index}]", 'must be {"type": "function", "function": {"name": ...}}', "invalid_type")
+    Tools(tools)
     return tools
 
 

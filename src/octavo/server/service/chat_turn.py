@@ -5,30 +5,26 @@ body of a protocol -> ChatRequest -> begin_turn -> ChatTurn: run, deltas | colle
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
-from octavo.dialogue.calls import ToolCall, ToolCallDelta, join_calls
+from octavo.dialogue.calls import MessageDelta, ToolCall, ToolCallDelta, join_calls
+from octavo.dialogue.stream import MessageStream
+from octavo.dialogue.tools import Tools
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput
-from octavo.errors import InvalidRequestError
 from octavo.request import NO_OPTIONS, RequestOptions
 from octavo.sampling_params import RequestOutputKind
 from octavo.server.service.generation import EncodedPrompt, Generation, Usage
 from octavo.server.service.service import Service
+from octavo.server.service.tool_plan import ToolChoice, ToolPlan
 from octavo.structured_outputs import StructuredOutputsParams
 
-
-@dataclass(frozen=True, slots=True)
-class NamedTool:
-    """A tool_choice: the answer is one call of this tool."""
-
-    name: str
-
-
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+PROMPT_END_TOKENS = 16
+"""Enough of a prompt's end to see whether it opened a block of reasoning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +101,14 @@ class ChoiceMessage:
 class ChatTurn:
     """A turn that may run, once: streamed or whole.
 
+    make_stream      what takes one choice apart, made for each; None for one whose text is its content
     generation       the request id, and the usage so far
     prompt_logprobs  one entry per prompt token where they were asked for, known when the first output is
     """
 
-    def __init__(self, service: Service, generation: Generation) -> None:
+    def __init__(self, service: Service, generation: Generation, make_stream: Callable[[], MessageStream | None]) -> None:
         self.generation = generation
+        self._streams = [make_stream() for _ in range(generation.n)]
         self.prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._engine = service.engine
 
@@ -144,43 +142,62 @@ class ChatTurn:
                 yield output.outputs
 
     def _delta(self, choice: CompletionOutput) -> ChoiceDelta:
-        return ChoiceDelta(
+        delta = ChoiceDelta(
             index=choice.index,
-            content=choice.text,
             token_ids=choice.token_ids,
             logprobs=choice.logprobs,
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
         )
+        stream = self._streams[choice.index]
+        if stream is None:
+            delta.content = choice.text
+            return delta
+        _add(delta, stream.push(choice.text))
+        if choice.finish_reason is not None:
+            _add(delta, stream.finish())
+            if choice.finish_reason == "stop" and stream.made_calls:
+                delta.finish_reason = "tool_calls"
+        return delta
 
 
 async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ChatTurn:
     """The turn, ready to run. Everything that can be refused raises here: InvalidRequestError naming the field."""
-    if request.tools and request.tool_choice != "none":
-        raise InvalidRequestError(
-            "this server cannot parse tool calls yet; with tools, set tool_choice to none: the model sees the tools, "
-            "and its answer comes back as text",
-            param="tool_choice",
-            code="unsupported_field",
-        )
-    template = request.template
+    dialect, template, tokenizer = service.dialect, request.template, service.engine.tokenizer
+    controls = tokenizer.control_ids(dialect.markers)
+    plan = ToolPlan(
+        dialect,
+        Tools(request.tools),
+        request.tool_choice,
+        parallel=request.parallel_tool_calls,
+        control_markers=tuple(controls),
+    )
     token_ids = await service.encode_chat(
         request.messages,
         service.max_model_len,
-        tools=request.tools or None,
+        tools=(request.tools or None) if plan.shows_tools else None,
         add_generation_prompt=template.add_generation_prompt,
         continue_final_message=template.continue_final_message,
         template_kwargs=template.kwargs,
     )
     service.require_room(len(token_ids), "messages")
-    form = {} if request.form is None else {"structured_outputs": request.form}
+    prompt_end = tokenizer.decode(token_ids[-PROMPT_END_TOKENS:], skip_special_tokens=False)
+    form = await plan.form(service.engine, request.form, prompt_end)
+    params = service.sampling_params({**request.sampling, **({} if form is None else {"structured_outputs": form})})
+    hidden = tuple(controls) if params.skip_special_tokens else ()
+    make_stream = partial(plan.stream, prompt_end, splits_reasoning=request.splits_reasoning, hidden=hidden)
+    if hidden and make_stream() is not None:
+        params.shown_token_ids = list(controls.values())
     generation = Generation(
-        request_id=request_id,
-        prompts=[EncodedPrompt(None, token_ids)],
-        params=service.sampling_params({**request.sampling, **form}),
-        options=request.options,
+        request_id=request_id, prompts=[EncodedPrompt(None, token_ids)], params=params, options=request.options
     )
-    return ChatTurn(service, generation)
+    return ChatTurn(service, generation, make_stream)
+
+
+def _add(delta: ChoiceDelta, news: MessageDelta) -> None:
+    delta.reasoning += news.reasoning
+    delta.content += news.content
+    delta.tool_calls += news.tool_calls
 
 
 def _join(deltas: list[ChoiceDelta]) -> ChoiceMessage:
