@@ -12,6 +12,7 @@ import ollama
 import pytest
 from tests.fakes_server import ANSWER
 from tests.server.conftest import MODEL, LiveServer, live_server
+from tests.unit.dialogue.recorded import SEOUL, TOOLS
 
 from octavo.config.server import ServerConfig
 
@@ -287,3 +288,51 @@ def test_the_root_says_what_desktop_programs_look_for(method: str, http: httpx.C
     assert answer.status_code == 200 and answer.text == ("Ollama is running" if method == "GET" else "")
     version = http.get("/api/version").json()["version"]
     assert [int(part) for part in version.split(".")] >= [0, 6, 4]
+
+
+@pytest.fixture(scope="module")
+def thinker() -> Iterator[LiveServer]:
+    with live_server(ServerConfig(reasoning_parser="qwen3")) as server:
+        server.engine.max_model_len = 1 << 20
+        yield server
+
+
+TOOL_TEXT = f'<tool_call>\n{{"name": "get_weather", "arguments": {SEOUL}}}\n</tool_call>'
+NOW_TEXT = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+
+
+def said_by(server: LiveServer, stream: bool, **fields: Any) -> tuple[str, str, list[tuple[str, Any]], str | None]:
+    """(content, thinking, calls, done_reason) as Ollama's own client reads them."""
+    with ollama.Client(server.url, timeout=15) as client:
+        answer: Any = client.chat(MODEL, HELLO, stream=stream, **fields)
+        parts = list(answer) if stream else [answer]
+    content = "".join(part.message.content or "" for part in parts)
+    thinking = "".join(part.message.thinking or "" for part in parts)
+    calls = [(call.function.name, call.function.arguments) for part in parts for call in part.message.tool_calls or ()]
+    return content, thinking, calls, parts[-1].done_reason
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_calls_come_as_objects(stream: bool, thinker: LiveServer) -> None:
+    thinker.engine.answer = f"I look.\n{TOOL_TEXT}\n{NOW_TEXT}"
+    content, _, calls, reason = said_by(thinker, stream, tools=TOOLS)
+    assert (content.strip(), reason) == ("I look.", "stop")
+    assert calls == [("get_weather", json.loads(SEOUL)), ("now", {})]
+    length = len(f"I look.\n{TOOL_TEXT}".encode()) - 20
+    cut = said_by(thinker, stream, tools=TOOLS, options={"num_predict": length})
+    assert (cut[2], cut[3]) == ([], "length")
+    assert said_by(thinker, stream)[0] == thinker.engine.answer  # without tools it is text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thinking_is_apart_from_the_answer(stream: bool, thinker: LiveServer) -> None:
+    thinker.engine.answer = "<think>\nFirst.\n</think>\n\nHello."
+    for think in (None, True, "high"):
+        content, thinking, _, _ = said_by(thinker, stream, think=think)
+        assert (content.strip(), thinking.strip()) == ("Hello.", "First.")
+    assert said_by(thinker, stream, think=False)[1] == ""
+    with ollama.Client(thinker.url, timeout=15) as client:
+        answer: Any = client.generate(MODEL, "x", think=True, stream=stream)
+        parts = list(answer) if stream else [answer]
+    assert "".join(part.thinking or "" for part in parts).strip() == "First."
+    assert "thinking" in (httpx.post(f"{thinker.url}/api/show", json={"model": MODEL}).json()["capabilities"])

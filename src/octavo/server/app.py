@@ -14,6 +14,8 @@ from octavo import __version__
 from octavo.config.server import ServerConfig, words_of
 from octavo.dialogue.dialect import choose_dialect
 from octavo.server import admin, control
+from octavo.server.anthropic.body import CountTokensBody, MessagesBody
+from octavo.server.anthropic.route import count_tokens, create_message
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.body import Body
 from octavo.server.body_budget import BodyBudget
@@ -33,6 +35,8 @@ from octavo.server.openai.models import get_model, list_models
 from octavo.server.openai.render import render_chat_completion, render_completion
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
 from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
+from octavo.server.responses.body import ResponsesBody
+from octavo.server.responses.route import create_response
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.inflight import Inflight
 from octavo.server.service.service import Service
@@ -88,6 +92,9 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     post("/v1/chat/completions", create_chat_completion, ChatBody)
     post("/v1/chat/completions/render", render_chat_completion, ChatBody)
     post("/v1/completions/render", render_completion, CompletionBody)
+    post("/v1/responses", create_response, ResponsesBody)
+    post("/v1/messages", create_message, MessagesBody)
+    post("/v1/messages/count_tokens", count_tokens, CountTokensBody)
     get("/v1/models", list_models)
     app.add_api_route(
         "/v1/models/{model_id:path}", get_model, methods=["GET"], response_model=None, openapi_extra=MODEL_ID_PARAMETER

@@ -16,7 +16,7 @@ from octavo.server.context import service_of, tenant_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.ollama.answers import Clock, encode, rfc3339
-from octavo.server.ollama.fields import OllamaBody, form_of, sampling_of, under_options
+from octavo.server.ollama.fields import CLIENT_NAMES, OllamaBody, form_of, sampling_of
 from octavo.server.ollama.job import Job
 from octavo.server.ollama.messages import conversation
 from octavo.server.ollama.names import check_model
@@ -25,6 +25,7 @@ from octavo.server.openai.messages import read_tools
 from octavo.server.service.chat_turn import ChatRequest, TemplateOptions, begin_turn
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.turn_text import named_as
 
 
 class OllamaChatBody(OllamaBody):
@@ -43,7 +44,8 @@ async def chat(request: Request) -> Response:
     if not body.messages:
         return json_response(encode({**_head(name, "", "", []), "done": True, "done_reason": "load"}))
     asked = await _chat_request(body, service, tenant_of(request, None))
-    turn = await under_options(partial(begin_turn, service, asked, new_request_id("chat")))
+    with named_as(CLIENT_NAMES):
+        turn = await begin_turn(service, asked, new_request_id("chat"))
     return Job(turn, service, clock, partial(_head, name), num_top=body.top_logprobs or 0).response(body.streams)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -37,7 +37,8 @@ _NAMES = {
 }
 """Option -> field of SamplingParams."""
 
-ResultT = TypeVar("ResultT")
+CLIENT_NAMES = {theirs: f"options.{ours}" for ours, theirs in _NAMES.items()} | {"structured_outputs": "format"}
+"""Words in errors of a turn -> what Ollama's clients call them."""
 
 
 class Options(Body):
@@ -133,15 +134,3 @@ async def form_of(body: OllamaBody, service: Service) -> StructuredOutputsParams
         return await AskedForm(StructuredOutputsParams(json=asked), "structured_outputs.json", "format").check(service)
     shown = repr(asked)[:100] if isinstance(asked, str) else f"a {type(asked).__name__}"
     raise InvalidRequestError(f'format is {shown}; it must be "json" or a JSON schema', param="format")
-
-
-async def under_options(work: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """The result of work. An InvalidRequestError about a sampling setting names the option that the client gave."""
-    try:
-        return await work()
-    except InvalidRequestError as error:
-        ours = next((ours for ours, theirs in _NAMES.items() if theirs == error.param), None)
-        if ours is None:
-            raise
-        message = error.message.replace(_NAMES[ours], f"options.{ours}", 1)
-        raise InvalidRequestError(message, param=f"options.{ours}", code=error.code) from None

@@ -16,7 +16,7 @@ from octavo.server.context import service_of, tenant_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.ollama.answers import Clock, encode, rfc3339
-from octavo.server.ollama.fields import OllamaBody, form_of, sampling_of, under_options
+from octavo.server.ollama.fields import CLIENT_NAMES, OllamaBody, form_of, sampling_of
 from octavo.server.ollama.job import Job
 from octavo.server.ollama.messages import refuse_images
 from octavo.server.ollama.names import check_model
@@ -25,6 +25,7 @@ from octavo.server.openai.prompts import read_prompts
 from octavo.server.service.chat_turn import ChatRequest, ChatTurn, TemplateOptions, begin_turn
 from octavo.server.service.generation import Generation, new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.turn_text import named_as
 
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {"suffix": (), "template": (), "context": (), "width": (), "height": (), "steps": ()}
 
@@ -47,7 +48,8 @@ async def generate(request: Request) -> Response:
     name = body.model or service.model_name
     if not body.prompt:
         return json_response(encode({**_head(name, "", "", []), "done": True, "done_reason": "load"}))
-    turn = await under_options(partial(_turn, body, body.prompt, service, RequestOptions(tenant=tenant_of(request, None))))
+    with named_as(CLIENT_NAMES):
+        turn = await _turn(body, body.prompt, service, RequestOptions(tenant=tenant_of(request, None)))
     return Job(turn, service, clock, partial(_head, name), num_top=body.top_logprobs or 0).response(body.streams)
 
 
@@ -71,7 +73,8 @@ async def _turn(body: GenerateBody, prompt: str, service: Service, options: Requ
     prompts = await read_prompts(prompt, service, add_special_tokens=True)
     service.require_room(len(prompts[0].token_ids), "prompt")
     params = service.sampling_params({**sampling, **({} if form is None else {"structured_outputs": form})})
-    return ChatTurn(service, Generation(request_id=new_request_id("gen"), prompts=prompts, params=params, options=options))
+    generation = Generation(request_id=new_request_id("gen"), prompts=prompts, params=params, options=options)
+    return ChatTurn(service, generation, lambda: None)
 
 
 def _head(name: str, text: str, thinking: str, _calls: list[ToolCall]) -> dict[str, Any]:

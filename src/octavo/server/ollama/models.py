@@ -182,5 +182,5 @@ def _model_info(service: Service) -> dict[str, Any]:
 
 
 def _capabilities(service: Service) -> list[str]:
-    takes_tools = "tools" in (service.engine.chat_template.source or "")
-    return ["completion", *(["tools"] if takes_tools else []), *(["thinking"] if can_think(service) else [])]
+    tools = ["tools"] if service.dialect.template_knows_tools else []
+    return ["completion", *tools, *(["thinking"] if can_think(service) else [])]

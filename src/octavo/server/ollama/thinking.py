@@ -8,13 +8,11 @@ from octavo.errors import InvalidRequestError
 from octavo.server.service.service import Service
 
 LEVELS = ("low", "medium", "high")
-_SWITCHES = ("enable_thinking", "thinking", "reasoning_effort", "<think>")
-"""What the source of a template holds whose model can reason."""
 
 
 def can_think(service: Service) -> bool:
-    source = service.engine.chat_template.source or ""
-    return any(switch in source for switch in _SWITCHES)
+    """Whether the model writes its reasoning in a way that is known here."""
+    return service.dialect.reasoning is not None
 
 
 def template_kwargs(think: Any, service: Service) -> dict[str, Any] | None:

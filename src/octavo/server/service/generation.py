@@ -117,9 +117,9 @@ class Generation:
                 raise RequestFailedError(output.error or "the engine could not complete this request")
 
 
-def new_request_id(prefix: str) -> str:
+def new_request_id(prefix: str, separator: str = "-") -> str:
     """A fresh id; the engine's request id is the answer's, too, so a log line and an answer can be matched."""
-    return f"{prefix}-{secrets.token_hex(16)}"
+    return f"{prefix}{separator}{secrets.token_hex(16)}"
 
 
 async def _merged(
