@@ -27,6 +27,7 @@ from octavo.text.library_faults import reason
 from octavo.text.template_process import TemplateProcesses
 from octavo.text.template_render import LocalRenderer, Renderer, TemplateFailed
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.tool_arguments import has_calls, wants_text, with_arguments
 
 MAX_SOURCE_CHARACTERS = 1 << 20
 _logger = get_logger(__name__)
@@ -94,6 +95,7 @@ class ChatTemplate:
                 raise LoadError(compiled.broken)
             if compiled.broken:
                 _logger.warning("%s; chats are refused where it is needed", compiled.broken)
+        self._text_arguments: dict[str, bool] = {}
         self._renderer: Renderer = TemplateProcesses(sources) if isolated else LocalRenderer(sources)
 
     @classmethod
@@ -183,6 +185,8 @@ class ChatTemplate:
         extra = dict(extra or {})
         _check_request(extra, add_generation_prompt, continue_final_message)
         chat = prepare_messages(messages, compiled.content_format, compiled.takes_strings)
+        if has_calls(chat):
+            chat = plain_data(with_arguments(chat, as_text=self._wants_arguments_as_text(compiled)), "messages", -2)
         given = {"tools": None if tools is None else list(tools), "documents": None if documents is None else list(documents)}
         variables: dict[str, Any] = {name: plain_data(value, name) for name, value in {**given, **extra}.items()}
         if max_characters is not None:
@@ -237,6 +241,22 @@ class ChatTemplate:
             param="messages",
             code="no_chat_template",
         )
+
+    def _wants_arguments_as_text(self, compiled: _Compiled) -> bool:
+        """Found out when the template is first given a call."""
+        known = self._text_arguments.get(compiled.name)
+        if known is None:
+
+            def render(chat: list[Message]) -> str | None:
+                try:
+                    messages = prepare_messages(chat, compiled.content_format, compiled.takes_strings)
+                    variables = {**self._special_tokens, "tools": None, "documents": None, "add_generation_prompt": False}
+                    return self._renderer.render(compiled.name, {**variables, "messages": messages}, self._clock())
+                except TemplateFailed:
+                    return None
+
+            known = self._text_arguments[compiled.name] = wants_text(render)
+        return known
 
     def _run(self, compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
         try:

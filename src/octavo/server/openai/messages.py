@@ -6,7 +6,6 @@ from typing import Any
 
 from octavo.dialogue.tools import Tools
 from octavo.errors import InvalidRequestError
-from octavo.text.content_format import parse_tool_arguments
 
 MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -32,7 +31,7 @@ def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[st
     """The messages, each with role and content (a string or a list of text parts).
 
     A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming
-    the place, e.g. "messages[2].content[0].type". Arguments of tool calls come as objects, which is what templates expect.
+    the place, e.g. "messages[2].content[0].type".
     """
     if not isinstance(value, list):
         raise _wrong("messages", "must be a list of messages", "invalid_type")
@@ -40,8 +39,7 @@ def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[st
         raise _wrong("messages", "is empty; give at least one message", "empty_prompt")
     if len(value) > MAX_MESSAGES:
         raise _wrong("messages", f"has {len(value)} entries; at most {MAX_MESSAGES} are allowed")
-    messages = [_read_message(message, f"messages[{index}]", template_knows_developer) for index, message in enumerate(value)]
-    return parse_tool_arguments(messages)
+    return [_read_message(message, f"messages[{index}]", template_knows_developer) for index, message in enumerate(value)]
 
 
 def _read_message(value: Any, where: str, template_knows_developer: bool) -> dict[str, Any]:
