@@ -29,7 +29,7 @@ def client_of(**settings: Any) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/models", "/nowhere"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/models", "/api/chat", "/", "/nowhere"])
 def test_a_preflight_is_answered_before_the_key_is_asked_for(path: str) -> None:
     with client_of(api_key="secret") as client:
         answer = client.options(path, headers=PREFLIGHT)

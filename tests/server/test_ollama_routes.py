@@ -140,7 +140,7 @@ def test_options_become_settings(
         ({"options": {"nonsense": 1}}, "options.nonsense"),
         ({"options": [1]}, "options is a list"),
         ({"format": "yaml"}, "format is 'yaml'"),
-        ({"format": [1]}, "format is a list"),
+        ({"format": [1]}, "format is [1]"),
         ({"format": {"type": "nonsense"}}, "format"),
         ({"think": True}, "does not support thinking"),
         ({"think": "a lot"}, "think is 'a lot'"),

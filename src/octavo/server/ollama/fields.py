@@ -132,5 +132,4 @@ async def form_of(body: OllamaBody, service: Service) -> StructuredOutputsParams
         return await form.check(service)
     if isinstance(asked, dict):
         return await AskedForm(StructuredOutputsParams(json=asked), "structured_outputs.json", "format").check(service)
-    shown = repr(asked)[:100] if isinstance(asked, str) else f"a {type(asked).__name__}"
-    raise InvalidRequestError(f'format is {shown}; it must be "json" or a JSON schema', param="format")
+    raise InvalidRequestError(f'format is {repr(asked)[:100]}; it must be "json" or a JSON schema', param="format")

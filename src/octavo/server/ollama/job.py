@@ -52,13 +52,14 @@ class Job:
         calls: list[ToolCallDelta] = []
         finish_reason: str | None = None
         async with aclosing(self._turn.run()) as outputs:
-            async for [delta] in outputs:
-                finish_reason = delta.finish_reason
-                calls += delta.tool_calls
-                whole = join_calls(calls) if finish_reason is not None else []
-                if delta.content or delta.reasoning or whole or delta.logprobs:
-                    said = self._head(delta.content, delta.reasoning, whole)
-                    yield _line({**said, **self._logprobs(delta.logprobs), "done": False})
+            async for deltas in outputs:
+                for delta in deltas:
+                    finish_reason = delta.finish_reason
+                    calls += delta.tool_calls
+                    whole = join_calls(calls) if finish_reason is not None else []
+                    if delta.content or delta.reasoning or whole or delta.logprobs:
+                        said = self._head(delta.content, delta.reasoning, whole)
+                        yield _line({**said, **self._logprobs(delta.logprobs), "done": False})
         yield _line({**self._head("", "", []), **self._clock.end(self._turn.generation, finish_reason)})
 
     def _logprobs(self, entries: Sequence[TokenLogprobs] | None) -> dict[str, Any]:

@@ -17,6 +17,9 @@ from octavo.server.openai.sampling_fields import SamplingFields
 from octavo.server.service.generation import Generation
 from octavo.server.service.service import Service
 
+_OF_THE_ENGINE = ("bad_words_ids", "shown_token_ids")
+"""Fields of SamplingParams that no client sends."""
+
 
 async def render_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions/render: {"request_id", "token_ids", "prompt", "sampling_params", "model", ...}."""
@@ -34,7 +37,7 @@ async def render_completion(request: Request) -> Response:
 async def _rendered(body: SamplingFields, generation: Generation, service: Service) -> list[dict[str, Any]]:
     """As vLLM's: sampling_params has what differs from the defaults of SamplingParams, and the limit as it will be."""
     decode = service.engine.tokenizer.decode
-    settings = msgspec.to_builtins(generation.params)
+    settings = {name: value for name, value in msgspec.to_builtins(generation.params).items() if name not in _OF_THE_ENGINE}
     rendered = []
     for index, prompt in enumerate(generation.prompts):
         room = service.max_model_len - len(prompt.token_ids)
