@@ -21,11 +21,14 @@ from octavo.server.service.tool_plan import NamedTool
 USER: Any = {"role": "user", "content": "Hi"}
 TOOL: Any = {"name": "weather", "description": "d", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
 KEY = "s3cret"
+WEATHER = {"city": "Bern"}
+CALL = f'<tool_call>\n{{"name": "weather", "arguments": {json.dumps(WEATHER)}}}\n</tool_call>'
 
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveServer]:
-    with live_server(ServerConfig(max_body_size=MAX_BODY_SIZE, api_key=KEY)) as server:
+    with live_server(ServerConfig(max_body_size=MAX_BODY_SIZE, api_key=KEY, reasoning_parser="qwen3")) as server:
+        server.engine.max_model_len = 2048
         yield server
 
 
@@ -72,8 +75,8 @@ def test_the_prompt_is_that_of_the_same_chat_and_its_length_is_told(live: LiveSe
 
 
 def test_tokens_are_counted_beyond_the_context(sdk: anthropic.Anthropic) -> None:
-    message: Any = {"role": "user", "content": "x" * 2000}
-    assert sdk.messages.count_tokens(model=MODEL, messages=[message], tools=[TOOL]).input_tokens > 2000
+    message: Any = {"role": "user", "content": "x" * 4000}
+    assert sdk.messages.count_tokens(model=MODEL, messages=[message], tools=[TOOL]).input_tokens > 4000
 
 
 def test_events_bear_their_names(live: LiveServer) -> None:
@@ -122,6 +125,42 @@ def test_thoughts_and_calls_come_as_blocks(sdk: anthropic.Anthropic) -> None:
     assert whole.usage == streamed.usage
     assert asked[0].tool_choice == NamedTool("weather") and asked[0].parallel_tool_calls is False
     assert asked[0].tools[0]["function"]["parameters"] == TOOL["input_schema"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "fields", "expected"),
+    [
+        (CALL, {}, [("tool_use", WEATHER)]),
+        (f"Wait.\n{CALL}", {}, [("text", "Wait."), ("tool_use", WEATHER)]),
+        (f"<think>Hm.</think>Yes.\n{CALL}", {}, [("thinking", "Hm."), ("text", "Yes."), ("tool_use", WEATHER)]),
+        (f"{CALL}\n{CALL}", {}, [("tool_use", WEATHER)] * 2),
+        (f"{CALL}\n{CALL}", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}, [("tool_use", WEATHER)]),
+        (f"{CALL}\nSo.", {}, [("tool_use", WEATHER), ("text", "\nSo.")]),
+        ("<think>Hm.</think>Yes.", {"tools": []}, [("thinking", "Hm."), ("text", "Yes.")]),
+        ("<think>Hm", {"max_tokens": 9}, [("thinking", "Hm")]),
+        (CALL, {"tool_choice": {"type": "none"}}, [("text", CALL)]),
+    ],
+)
+def test_what_models_write_is_the_same_whole_and_streamed(
+    live: LiveServer, sdk: anthropic.Anthropic, answer: str, fields: dict[str, Any], expected: list[Any]
+) -> None:
+    live.engine.answer = answer
+    try:
+        asked: Any = {"model": MODEL, "messages": [USER], "max_tokens": 200, "tools": [TOOL], **fields}
+        whole = sdk.messages.create(**asked)
+        with sdk.messages.stream(**asked) as events:
+            streamed: Any = events.get_final_message()
+    finally:
+        live.engine.answer = ANSWER
+    for message in (whole, streamed):
+        assert [said_by(block) for block in message.content] == expected
+    assert (whole.stop_reason, whole.usage.to_dict()) == (streamed.stop_reason, streamed.usage.to_dict())
+    ends = {"tool_use"} if any(kind == "tool_use" for kind, _ in expected) else {"end_turn", "max_tokens"}
+    assert whole.stop_reason in ends
+
+
+def said_by(block: Any) -> tuple[str, Any]:
+    return block.type, block.input if block.type == "tool_use" else getattr(block, block.type)
 
 
 def test_what_came_out_goes_back_in_twice(sdk: anthropic.Anthropic) -> None:
@@ -183,7 +222,7 @@ def test_fields_reach_the_engine(live: LiveServer) -> None:
         ({"messages": []}, "messages is empty"),
         ({"messages": None}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
-        ({"messages": [{"role": "user", "content": "x" * 600}]}, "maximum context length"),
+        ({"messages": [{"role": "user", "content": "x" * 2100}]}, "maximum context length"),
         ({"system": [{"type": "image"}]}, "system[0].type"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -114,6 +115,97 @@ def test_a_conversation_goes_on(sdk: openai.OpenAI, claude: anthropic.Anthropic)
         claude.messages.create(messages=blocks, max_tokens=12, **extra).content[0].to_dict()["text"],
     }
     assert len(texts) == 1
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"enum": ["Bern", "Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+QUESTION: Any = {"role": "user", "content": "What is the weather in Rome?"}
+
+
+def in_chat(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": SCHEMA, "strict": True}}
+
+
+def in_responses(name: str) -> dict[str, Any]:
+    return {"type": "function", "name": name, "parameters": SCHEMA, "strict": True}
+
+
+def in_messages(name: str) -> dict[str, Any]:
+    return {"name": name, "input_schema": SCHEMA, "strict": True}
+
+
+CHOICES: list[Any] = [
+    ("required", "required", {"type": "any", "disable_parallel_tool_use": True}),
+    (
+        {"type": "function", "function": {"name": "time"}},
+        {"type": "function", "name": "time"},
+        {"type": "tool", "name": "time"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("of_chat", "of_responses", "of_messages"), CHOICES)
+def test_one_call(sdk: Any, claude: Any, of_chat: Any, of_responses: Any, of_messages: Any) -> None:
+    fields = {"model": MODEL, "extra_body": {"temperature": 0.8, "seed": 5}}
+    names = ("weather", "time")
+    ours = {"tools": [in_responses(name) for name in names], "tool_choice": of_responses, "parallel_tool_calls": False}
+    chat = sdk.chat.completions.create(
+        messages=[QUESTION], tools=[in_chat(name) for name in names], tool_choice=of_chat, parallel_tool_calls=False, **fields
+    ).choices[0]
+    (call,) = chat.message.tool_calls
+    made = (call.function.name, json.loads(call.function.arguments))
+    assert chat.finish_reason == "tool_calls" and (of_chat == "required" or made[0] == "time")
+    whole = sdk.responses.create(input=[QUESTION], **ours, **fields)
+    with sdk.responses.stream(input=[QUESTION], **ours, **fields) as events:
+        deltas = "".join(event.delta for event in events if event.type == "response.function_call_arguments.delta")
+        streamed = events.get_final_response()
+    for answer in (whole, streamed):
+        (item,) = answer.output
+        assert (item.type, item.name, json.loads(item.arguments)) == ("function_call", *made)
+        assert item.arguments == deltas and answer.status == "completed"
+    theirs = {"tools": [in_messages(name) for name in names], "tool_choice": of_messages, "max_tokens": 200}
+    message = claude.messages.create(messages=[QUESTION], **theirs, **fields)
+    with claude.messages.stream(messages=[QUESTION], **theirs, **fields) as stream:
+        final = stream.get_final_message()
+    for answer in (message, final):
+        (block,) = answer.content
+        assert (block.type, block.name, block.input) == ("tool_use", *made) and answer.stop_reason == "tool_use"
+
+
+def test_the_result_of_a_call_goes_back_in(sdk: Any, claude: Any) -> None:
+    """Twice: a call and its result, then an answer in words that is the same through every protocol."""
+    fields = {"model": MODEL, "extra_body": {"temperature": 0}}
+    alone = {"type": "any", "disable_parallel_tool_use": True}
+    chat, items, blocks = [QUESTION], [QUESTION], [QUESTION]
+    for result in ("sunny", "no, rain"):
+        ours = {"tools": [in_responses("weather")], "tool_choice": "required", "parallel_tool_calls": False}
+        output = sdk.responses.create(input=items, **ours, **fields).output
+        items = [*items, *output, {"type": "function_call_output", "call_id": output[-1].call_id, "output": result}]
+        theirs = {"tools": [in_messages("weather")], "tool_choice": alone, "max_tokens": 300}
+        content = claude.messages.create(messages=blocks, **theirs, **fields).content
+        results = [{"type": "tool_result", "tool_use_id": content[-1].id, "content": result}]
+        blocks = [*blocks, {"role": "assistant", "content": content}, {"role": "user", "content": results}]
+        asked = {"tools": [in_chat("weather")], "tool_choice": "required", "parallel_tool_calls": False}
+        said = sdk.chat.completions.create(messages=chat, **asked, **fields).choices[0].message
+        chat = [*chat, said.to_dict(), {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": result}]
+        arguments = json.loads(said.tool_calls[0].function.arguments)
+        assert json.loads(output[-1].arguments) == content[-1].input == arguments
+    text = sdk.chat.completions.create(messages=chat, max_tokens=12, **fields).choices[0].message.content
+    assert sdk.responses.create(input=items, max_output_tokens=12, **fields).output_text == text
+    assert claude.messages.create(messages=blocks, max_tokens=12, **fields).content[0].text == text
+
+
+def test_a_call_that_is_cut_is_not_said_to_be_whole(sdk: Any, claude: Any) -> None:
+    fields = {"model": MODEL, "extra_body": {"temperature": 0}}
+    ours = {"tools": [in_responses("weather")], "tool_choice": "required", "max_output_tokens": 16}
+    cut = sdk.responses.create(input=[QUESTION], **ours, **fields)
+    assert cut.status == "incomplete" and cut.output[-1].status == "incomplete"
+    theirs = {"tools": [in_messages("weather")], "tool_choice": {"type": "any"}, "max_tokens": 16}
+    assert claude.messages.create(messages=[QUESTION], **theirs, **fields).stop_reason == "max_tokens"
 
 
 def test_clients_that_vanish_leave_nothing_behind(served: Served, sdk: openai.OpenAI, claude: anthropic.Anthropic) -> None:

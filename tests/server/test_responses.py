@@ -20,10 +20,14 @@ from octavo.server.service.tool_plan import NamedTool
 
 TOOL: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": True}
 
+WEATHER = '{"city": "Bern"}'
+CALL = f'<tool_call>\n{{"name": "weather", "arguments": {WEATHER}}}\n</tool_call>'
+
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[LiveServer]:
-    with live_server(ServerConfig(max_body_size=MAX_BODY_SIZE)) as server:
+    with live_server(ServerConfig(max_body_size=MAX_BODY_SIZE, reasoning_parser="qwen3")) as server:
+        server.engine.max_model_len = 2048
         yield server
 
 
@@ -116,6 +120,47 @@ def test_thoughts_and_calls_come_as_items(live: LiveServer, sdk: openai.OpenAI, 
     assert whole.status == ("completed" if finish_reason == "tool_calls" else "incomplete")
 
 
+@pytest.mark.parametrize(
+    ("answer", "fields", "expected"),
+    [
+        (CALL, {}, [("function_call", WEATHER)]),
+        (f"Wait.\n{CALL}", {}, [("message", "Wait."), ("function_call", WEATHER)]),
+        (f"<think>Hm.</think>Yes.\n{CALL}", {}, [("reasoning", "Hm."), ("message", "Yes."), ("function_call", WEATHER)]),
+        (f"{CALL}\n{CALL}", {}, [("function_call", WEATHER)] * 2),
+        (f"{CALL}\n{CALL}", {"parallel_tool_calls": False}, [("function_call", WEATHER)]),
+        (f"{CALL}\nSo.", {}, [("function_call", WEATHER), ("message", "\nSo.")]),
+        ("<think>Hm.</think>Yes.", {"tools": []}, [("reasoning", "Hm."), ("message", "Yes.")]),
+        ("<think>Hm", {"max_output_tokens": 9}, [("reasoning", "Hm")]),
+        (CALL, {"tool_choice": "none"}, [("message", CALL)]),
+    ],
+)
+def test_what_models_write_is_the_same_whole_and_streamed(
+    live: LiveServer, sdk: openai.OpenAI, answer: str, fields: dict[str, Any], expected: list[Any]
+) -> None:
+    live.engine.answer = answer
+    try:
+        asked: Any = {"model": MODEL, "input": "Hi", "tools": [TOOL], **fields}
+        whole = sdk.responses.create(**asked)
+        events = list(sdk.responses.create(stream=True, **asked))
+    finally:
+        live.engine.answer = ANSWER
+    assert [said_by(item) for item in whole.output] == expected
+    final: Any = events[-1]
+    assert [said_by(item) for item in final.response.output] == expected and final.response.usage == whole.usage
+    joined: dict[int, str] = {}
+    for event in events:
+        if event.type.endswith(".delta"):
+            joined[event.output_index] = joined.get(event.output_index, "") + event.delta
+    assert [joined[index] for index in sorted(joined)] == [text for _, text in expected]
+    assert whole.usage is not None
+    thoughts = sum(len(text) for kind, text in expected if kind == "reasoning")
+    assert whole.usage.output_tokens_details.reasoning_tokens == thoughts  # of one byte each
+
+
+def said_by(item: Any) -> tuple[str, str]:
+    return item.type, item.arguments if item.type == "function_call" else "".join(part.text for part in item.content)
+
+
 def test_what_came_out_goes_back_in_twice(live: LiveServer, sdk: openai.OpenAI) -> None:
     conversation: list[Any] = [{"role": "user", "content": "Hi"}]
     for _ in range(2):
@@ -131,7 +176,7 @@ def test_what_came_out_goes_back_in_twice(live: LiveServer, sdk: openai.OpenAI) 
     assert roles == ["user", *["assistant", "tool", "tool"] * 2]
     turn = asked[0].messages[4]
     assert (turn["content"], turn["reasoning_content"]) == ("I will ask.", "Let me look.")
-    assert [call["function"]["arguments"] for call in turn["tool_calls"]] == [{"city": "Bern"}, {}]
+    assert [call["function"]["arguments"] for call in turn["tool_calls"]] == ['{"city": "Bern"}', "{}"]
 
 
 def test_a_text_with_a_form(live: LiveServer, sdk: openai.OpenAI) -> None:
@@ -214,7 +259,7 @@ def test_sampling_fields_reach_the_engine(live: LiveServer) -> None:
         ({"input": None}, "input"),
         ({"input": ""}, "input"),
         ({"input": []}, "input"),
-        ({"input": "x" * 600}, "input"),
+        ({"input": "x" * 2100}, "input"),
         ({"model": "other"}, "model"),
         ({"stream_options": {"include_obfuscation": True}}, "stream_options"),
     ],

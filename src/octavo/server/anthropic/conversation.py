@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.service.conversation import Content, as_list, as_object, shown, text_content, text_of, tool_call, wrong
+from octavo.server.service.conversation import (
+    Content,
+    as_list,
+    as_object,
+    optional,
+    shown,
+    text_content,
+    text_of,
+    tool_call,
+    wrong,
+)
 
 ROLES = ("user", "assistant", "system")
 
@@ -108,10 +118,8 @@ def _read_result(block: dict[str, Any], where: str, call_ids: set[str]) -> dict[
         raise wrong(f"{where}.tool_use_id", f"is {shown(call_id)}, and no tool_use before it has this id; send that block, too")
     content = block.get("content")
     result = "" if content is None else _read_texts(content, f"{where}.content")
-    is_error = block.get("is_error")
-    if is_error is not None and not isinstance(is_error, bool):
-        raise wrong(f"{where}.is_error", "must be true or false", "invalid_type")
-    if is_error:
+    optional(block, "is_error", bool, where)
+    if block.get("is_error"):
         result = f"Error: {result}" if isinstance(result, str) else [{"type": "text", "text": "Error:"}, *result]
     return {"role": "tool", "tool_call_id": call_id, "content": result}
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.service.conversation import as_list, as_object, function_tool, shown, text_of, wrong
+from octavo.server.service.conversation import as_list, as_object, function_tool, optional, shown, text_of, wrong
 from octavo.server.service.tool_plan import NamedTool, ToolChoice
 
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
+
+
+_NAMES = {"name": "name", "description": "description", "input_schema": "parameters", "strict": "strict"}
 
 
 def read_tools(value: Any) -> list[dict[str, Any]]:
@@ -27,14 +30,12 @@ def _read_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
             f"is {shown(kind)}, a tool that this server does not have; describe it with name, description and input_schema",
             "unsupported_field",
         )
-    name = text_of(tool, "name", where)
-    description = text_of(tool, "description", where) if tool.get("description") is not None else None
+    text_of(tool, "name", where)
+    for key, wanted in (("description", str), ("input_schema", dict), ("strict", bool)):
+        optional(tool, key, wanted, where)
     if tool.get("input_schema") is None:
         raise wrong(f"{where}.input_schema", "is required", "missing_field")
-    strict = tool.get("strict")
-    if strict is not None and not isinstance(strict, bool):
-        raise wrong(f"{where}.strict", "must be true or false", "invalid_type")
-    return function_tool(name, description, as_object(tool["input_schema"], f"{where}.input_schema"), strict)
+    return function_tool(tool, _NAMES)
 
 
 def read_tool_choice(value: Any) -> tuple[ToolChoice, bool]:
@@ -42,13 +43,11 @@ def read_tool_choice(value: Any) -> tuple[ToolChoice, bool]:
     if value is None:
         return "auto", True
     kind = as_object(value, "tool_choice").get("type")
-    alone = value.get("disable_parallel_tool_use")
-    if alone is not None and not isinstance(alone, bool):
-        raise wrong("tool_choice.disable_parallel_tool_use", "must be true or false", "invalid_type")
+    optional(value, "disable_parallel_tool_use", bool, "tool_choice")
     if kind == "tool":
         choice: ToolChoice = NamedTool(text_of(value, "name", "tool_choice"))
     elif isinstance(kind, str) and kind in _CHOICES:
         choice = _CHOICES[kind]
     else:
         raise wrong("tool_choice.type", f"is {shown(kind)}; it must be one of {', '.join(_CHOICES)}, tool")
-    return choice, not alone
+    return choice, not value.get("disable_parallel_tool_use")

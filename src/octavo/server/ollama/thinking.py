@@ -20,7 +20,9 @@ def template_kwargs(think: Any, service: Service) -> dict[str, Any] | None:
     if think is None:
         return None
     if not isinstance(think, bool) and think not in LEVELS:
-        raise InvalidRequestError(f"think is {repr(think)[:100]}; it must be true, false, or one of {', '.join(LEVELS)}", param="think")
+        raise InvalidRequestError(
+            f"think is {repr(think)[:100]}; it must be true, false, or one of {', '.join(LEVELS)}", param="think"
+        )
     if think is False:
         return {"enable_thinking": False} if can_think(service) else None
     if not can_think(service):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.server.service.conversation import Content, as_list, as_object, shown, text_content, text_of, tool_call, wrong
-from octavo.text.content_format import parse_tool_arguments
 
 ROLES = ("user", "assistant", "system", "developer")
 _TEXT_OF_PART = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal", "reasoning_text": "text"}
@@ -31,7 +30,7 @@ def read_input(value: Any, instructions: str | None, *, template_knows_developer
     else:
         for index, item in enumerate(as_list(value, "input")):
             _read_item(conversation, as_object(item, f"input[{index}]"), f"input[{index}]")
-    return parse_tool_arguments(conversation.finished())
+    return conversation.messages
 
 
 class _Conversation:
@@ -39,7 +38,7 @@ class _Conversation:
 
     def __init__(self, template_knows_developer: bool) -> None:
         self._knows_developer = template_knows_developer
-        self._messages: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self._turn: dict[str, Any] | None = None
         self._call_ids: set[str] = set()
 
@@ -49,7 +48,7 @@ class _Conversation:
             turn["content"] = _joined(turn["content"], content)
             return
         self._turn = None
-        self._messages.append(
+        self.messages.append(
             {"role": "system" if role == "developer" and not self._knows_developer else role, "content": content}
         )
 
@@ -73,10 +72,7 @@ class _Conversation:
                 "the call, too",
             )
         self._turn = None
-        self._messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
-
-    def finished(self) -> list[dict[str, Any]]:
-        return self._messages
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": content})
 
     def _continues(self) -> bool:
         """A text of the assistant goes on with the open turn: behind its reasoning or its calls, not behind another message."""
@@ -87,7 +83,7 @@ class _Conversation:
 
     def _new_turn(self) -> dict[str, Any]:
         self._turn = {"role": "assistant", "content": ""}
-        self._messages.append(self._turn)
+        self.messages.append(self._turn)
         return self._turn
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.server.openai.structured_fields import AskedForm
-from octavo.server.service.conversation import shown, wrong
+from octavo.server.service.conversation import optional, shown, wrong
 from octavo.structured_outputs import StructuredOutputsParams
 
 _KEYS = {"text": ("type",), "json_object": ("type",), "json_schema": ("type", "name", "description", "schema", "strict")}
@@ -29,8 +29,7 @@ def asked_format(value: dict[str, Any] | None) -> AskedForm | None:
             "text.format.schema", "must be a JSON schema: an object", "invalid_type" if schema is not None else "missing_field"
         )
     for key, wanted in (("name", str), ("description", str), ("strict", bool)):
-        if value.get(key) is not None and not isinstance(value[key], wanted):
-            raise wrong(f"text.format.{key}", f"must be a {'string' if wanted is str else 'boolean'}", "invalid_type")
+        optional(value, key, wanted, "text.format")
     return AskedForm(StructuredOutputsParams(json=schema or True), "structured_outputs.json", "text.format.schema")
 
 

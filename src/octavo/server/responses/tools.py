@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from octavo.server.service.conversation import as_list, as_object, function_tool, shown, text_of, wrong
+from octavo.server.service.conversation import as_list, as_object, function_tool, optional, shown, text_of, wrong
 from octavo.server.service.tool_plan import NamedTool, ToolChoice
 
-_KNOWN_KEYS = ("type", "name", "description", "parameters", "strict")
+_KEYS = ("name", "description", "parameters", "strict")
 
 
 def read_tools(value: Any) -> list[dict[str, Any]]:
@@ -30,19 +30,15 @@ def _read_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:
         )
     if isinstance(tool.get("function"), dict):
         raise wrong(f"{where}.function", "is the form of chats; here name, description and parameters stand beside type")
-    name = text_of(tool, "name", where)
-    description = text_of(tool, "description", where) if tool.get("description") is not None else None
-    parameters, strict = tool.get("parameters"), tool.get("strict")
-    if parameters is not None:
-        as_object(parameters, f"{where}.parameters")
-    if strict is not None and not isinstance(strict, bool):
-        raise wrong(f"{where}.strict", "must be true or false", "invalid_type")
-    return function_tool(name, description, parameters, strict)
+    text_of(tool, "name", where)
+    for key, wanted in (("description", str), ("parameters", dict), ("strict", bool)):
+        optional(tool, key, wanted, where)
+    return function_tool(tool, {key: key for key in _KEYS})
 
 
 def tools_json(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The tools as the answer repeats them: with all the keys that a client knows."""
-    return [{"type": "function"} | {key: tool["function"].get(key) for key in _KNOWN_KEYS[1:]} for tool in tools]
+    return [{"type": "function"} | {key: tool["function"].get(key) for key in _KEYS} for tool in tools]
 
 
 def read_tool_choice(value: Any) -> ToolChoice:

@@ -25,10 +25,18 @@ def tool_call(call_id: str, name: str, arguments: str | Mapping[str, Any]) -> di
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def function_tool(name: str, description: str | None, parameters: Any, strict: bool | None) -> dict[str, Any]:
-    """A tool as the conversation has it; parameters is a JSON schema. What is None is left out."""
-    function = {"name": name, "description": description, "parameters": parameters, "strict": strict}
-    return {"type": "function", "function": {key: value for key, value in function.items() if value is not None}}
+def function_tool(tool: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A tool as the conversation has it: the keys in names under their name there, in the client's order, for the template
+    shows the tool as it stands. What is None is left out."""
+    function = {names[key]: value for key, value in tool.items() if key in names and value is not None}
+    return {"type": "function", "function": function}
+
+
+def optional(value: Mapping[str, Any], key: str, kind: type, where: str) -> None:
+    """Raise InvalidRequestError unless the value at this key is of this kind, or None, or absent."""
+    words = {str: "a string", bool: "true or false", dict: "an object"}
+    if value.get(key) is not None and not isinstance(value[key], kind):
+        raise wrong(f"{where}.{key}", f"must be {words[kind]}", "invalid_type")
 
 
 def as_list(value: Any, where: str) -> list[Any]:

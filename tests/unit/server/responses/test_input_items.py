@@ -13,7 +13,7 @@ CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a"
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "2"}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
 MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes.", "annotations": []}]}
-CALLS = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]
+CALLS = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]
 
 
 def read(value: Any, instructions: str | None = None, knows_developer: bool = False) -> list[dict[str, Any]]:
