@@ -103,6 +103,7 @@ class FakeEngine:
         self.fail_after_tokens: int | None = None
         self.finish_with: str | None = None
         self.is_dead = False
+        self.dead_error: EngineDeadError | None = None
         self.was_shut_down = False
         self.running: set[str] = set()
         self.aborted: list[str] = []
@@ -185,7 +186,13 @@ class FakeEngine:
         params, prompt = request.sampling, request.prompt_token_ids
         script = self.tokenizer.encode(self.answer, add_special_tokens=False) + [258]
         emitters = [
-            TextEmitter(self.tokenizer, stop=params.stop, include_stop_str_in_output=params.include_stop_str_in_output)
+            TextEmitter(
+                self.tokenizer,
+                stop=params.stop,
+                include_stop_str_in_output=params.include_stop_str_in_output,
+                skip_special_tokens=params.skip_special_tokens,
+                shown_token_ids=params.shown_token_ids,
+            )
             for _ in range(params.n)
         ]
         prompt_logprobs = None if params.prompt_logprobs is None else self._prompt_logprobs(prompt, params.prompt_logprobs)
@@ -261,6 +268,8 @@ class FakeEngine:
         return memory_report(KVCacheManager(4, 16), [], 1024)
 
     async def check_health(self) -> None:
+        if self.dead_error is not None:
+            raise self.dead_error
         if self.is_dead:
             raise EngineDeadError("the engine core is dead")
 

@@ -114,16 +114,17 @@ def append_tokens(sequence: Sequence, token_ids: list[int], max_model_len: int) 
 
     What was sampled or forced behind the end is no part of the answer. A stop token wins over a length limit reached by the
     same token. Up to min_tokens outputs the worker masks stop tokens, so none can end the sequence there,
-    except where a grammar allows nothing else.
+    except where nothing else is allowed.
 
     Raises AssertionError for an id that no vocabulary has.
     """
     output, request = sequence.output_token_ids, sequence.request
+    is_bound = bool(request.grammar) or request.sampling.allowed_token_ids is not None
     for token_id in token_ids:
         assert 0 <= token_id <= MAX_TOKEN_ID, f"the worker returned token id {token_id}"
         output.append(token_id)
         num_output = len(output)
-        if token_id in sequence.stop_token_ids and (request.grammar or num_output > request.sampling.min_tokens):
+        if token_id in sequence.stop_token_ids and (is_bound or num_output > request.sampling.min_tokens):
             sequence.stop_token_id = token_id
             return FinishReason.STOP
         if num_output >= request.max_tokens or sequence.num_prompt + num_output >= max_model_len:

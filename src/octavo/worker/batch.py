@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.config.cache import blocks_for
-from octavo.grammar.matcher import GrammarMatcher
+from octavo.grammar.matcher import GrammarMatcher, mask_of
 from octavo.ops.interface import I32, StepInputs
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, Relayout, ScheduledSequence
@@ -36,6 +36,7 @@ class ResidentSequence:
     rope_shift    rows of the table of angles between position 0 and the row of the sequence's first token
     matcher       holds the output to a grammar; None: it is free
     pooler        takes its hidden states; None: tokens are sampled
+    allowed       the mask of allowed_token_ids, int32 [words]; None: all may be chosen
     has_bias      logit_bias, bad_words or min_tokens are set, so that the sampler may have to add to its logits
     """
 
@@ -51,6 +52,11 @@ class ResidentSequence:
     num_blocks: int = 0
     matcher: GrammarMatcher | None = None
     pooler: Pooler | None = None
+    allowed: I32 | None = None
+
+    @property
+    def has_mask(self) -> bool:
+        return self.matcher is not None or self.allowed is not None
 
 
 @dataclass(slots=True)
@@ -285,7 +291,7 @@ class Batch:
         masked = sorted({token for token in new.stop_token_ids if 0 <= token < self.vocab_size})
         if not self._free_rows:
             self._grow()
-        row = self._free_rows[-1]
+        row, allowed = self._free_rows[-1], new.sampling.allowed_token_ids
         has_history = self.settings.set(row, new)
         self._free_rows.pop()
         self.token_ids[row, : token_ids.size] = token_ids
@@ -300,6 +306,7 @@ class Batch:
             num_tokens=token_ids.size,
             rope_shift=self._rope_shift(new.num_prompt),
             pooler=None if new.pooling is None else Pooler(new.pooling),
+            allowed=None if allowed is None else mask_of(allowed, self.vocab_size),
         )
 
     def _rope_shift(self, num_prompt: int) -> int:

@@ -10,6 +10,7 @@ from typing import Generic
 from octavo.ops.interface import Logits, Program, Sampling
 from octavo.step import PooledVector, PromptLogprobs, SampledTokens, StepResult
 from octavo.worker.batch import Batch, ResidentSequence, Segment
+from octavo.worker.forcing import append_forced
 from octavo.worker.launcher import Launcher
 from octavo.worker.masks import Masks
 from octavo.worker.sampler import Sampler
@@ -23,8 +24,16 @@ class ModelRunner(Generic[Logits]):
     """Runs a program over a batch, one step at a time. What goes wrong with one sequence is recorded, see `start`."""
 
     def __init__(
-        self, backend: Sampling[Logits], program: Program[Logits], batch: Batch, launcher: Launcher[Logits]
+        self,
+        backend: Sampling[Logits],
+        program: Program[Logits],
+        batch: Batch,
+        launcher: Launcher[Logits],
+        *,
+        forces_tokens: bool = True,
     ) -> None:
+        """forces_tokens: see append_forced."""
+        self._forces_tokens = forces_tokens
         self._program = program
         self._batch = batch
         self._launcher = launcher
@@ -45,7 +54,10 @@ class ModelRunner(Generic[Logits]):
         """Wait for what was started, sample and pool where asked, into the result. Raises what a forward pass raised."""
         while self._running:
             logits = self._launcher.wait()
-            result.sampled += self._read_logits(logits, self._running, result.prompt_logprobs)
+            chosen = self._read_logits(logits, self._running, result.prompt_logprobs)
+            if self._forces_tokens:
+                append_forced(self._batch, self._running, chosen)
+            result.sampled += chosen
             result.pooled += self._read_hidden(self._running)
             self._launch()
 

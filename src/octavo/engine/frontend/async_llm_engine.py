@@ -17,6 +17,7 @@ from octavo.config.resolve import check_options
 from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
+from octavo.engine.frontend.core_tokens import CoreTokens
 from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
@@ -43,6 +44,7 @@ from octavo.engine.wire.messages import (
 )
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError
 from octavo.grammar.forms import MAX_PROCESSES
+from octavo.grammar.tokens import TokenTable
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
 from octavo.pooling_params import PoolingParams
@@ -108,8 +110,9 @@ class AsyncLLMEngine:
         )
         self._form_threads = ThreadPoolExecutor(MAX_PROCESSES, "octavo-forms")
         """Of their own: a slow form must not take the threads of other work."""
-        self._core_has_tokens = False
         self._streams: dict[str, RequestStream] = {}
+        self._tokens = CoreTokens(self._input.token_table, self._send_tokens, lambda: not self._streams)
+        self._tokens_task: asyncio.Task[None] | None = None
         self._closed: str | None = None
         """Why no new request is taken."""
         self._empty = asyncio.Event()
@@ -148,6 +151,8 @@ class AsyncLLMEngine:
         engine = cls(model, supervisor, ready, Ledger([RequestLog()] if log_requests else []))
         for line in engine.description:
             _logger.info("%s", line)
+        if engine._input.eos_token_ids:  # without one there are no forms
+            engine._tokens_task = asyncio.create_task(engine._tokens.tell_when_idle())
         if log_stats_interval_s is not None:
             engine._log_task = asyncio.create_task(engine._log_stats(log_stats_interval_s))
         return engine
@@ -233,7 +238,7 @@ class AsyncLLMEngine:
         else:
             prepared = prepare()
         if prepared.request.grammar:
-            await self._tell_tokens()
+            await self._tokens.tell()
         # Others may have come meanwhile, and only now the length is known.
         self._admit(options.tenant, len(prepared.request.prompt_token_ids), params.n, time.monotonic())
         kind = output_kind or params.output_kind
@@ -252,14 +257,6 @@ class AsyncLLMEngine:
         """Raise InvalidRequestError naming the field if no answer can be held to this form. Its outcome is kept."""
         if not self._input.forms.is_known(form):
             await asyncio.get_running_loop().run_in_executor(self._form_threads, self._input.forms.grammar, form)
-
-    async def _tell_tokens(self) -> None:
-        """See to it that the core knows the model's tokens, without which it can keep no form. A new core must be told anew."""
-        while not self._core_has_tokens:
-            table = await asyncio.to_thread(self._input.token_table)
-            if not self._core_has_tokens:
-                self._supervisor.send(SetTokens(table))
-                self._core_has_tokens = True
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """End requests; their streams get a last delivery with finish_reason "abort". Ended and unknown ones are left alone."""
@@ -322,8 +319,9 @@ class AsyncLLMEngine:
         await asyncio.to_thread(self.chat_template.close)
         await asyncio.to_thread(self._input.forms.close)
         self._form_threads.shutdown(wait=False, cancel_futures=True)
-        if self._log_task is not None:
-            self._log_task.cancel()
+        for task in (self._log_task, self._tokens_task):
+            if task is not None:
+                task.cancel()
         await self._supervisor.stop()
         error = EngineDeadError("the engine was shut down before this request was complete", code="request_aborted")
         self._end_all("was shut down", error)
@@ -381,8 +379,11 @@ class AsyncLLMEngine:
         self.resolved_config = self._supervisor.config = answer.report.config
         self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
 
+    def _send_tokens(self, table: TokenTable) -> None:
+        self._supervisor.send(SetTokens(table))
+
     def _on_lost(self, cause: str) -> None:
-        self._core_has_tokens = False
+        self._tokens.core_lost()
         self.ledger.core_lost()
         self._end_all(cause, EngineDeadError(f"the engine core {cause} while the request ran; send it again"))
 

@@ -15,6 +15,7 @@ from octavo.engine.frontend.pooling import EmbeddingForm, truncated
 from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.grammar.forms import Forms
+from octavo.grammar.spelling import free_spelling
 from octavo.grammar.tokens import TokenTable, token_table
 from octavo.pooling_params import Pooling, PoolingParams
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
@@ -163,6 +164,8 @@ class InputProcessor:
             raise InvalidRequestError(
                 "structured_outputs needs a model with an end-of-sequence token; this one has none", param="structured_outputs"
             )
+        if grammar and (sampling.bad_words or sampling.allowed_token_ids is not None):
+            return free_spelling(grammar)  # of several spellings one may be allowed
         return grammar
 
     def _cache_salt(self, given: str, num_prompt: int) -> str:

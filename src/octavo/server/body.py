@@ -39,7 +39,6 @@ HARMLESS_FIELDS = frozenset(
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
-        "parallel_tool_calls",
         "request_id",
     }
 )
@@ -50,7 +49,6 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "length_penalty": (1.0,),
     "early_stopping": (),
     "guided_decoding_backend": ("auto",),
-    "allowed_token_ids": (),
     "logits_processors": (),
     "truncate_prompt_tokens": (),
     "return_tokens_as_token_ids": (),
