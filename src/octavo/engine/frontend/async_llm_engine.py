@@ -184,9 +184,7 @@ class AsyncLLMEngine:
         Raises InvalidRequestError, OverloadedError or EngineDeadError before the first delivery, RequestFailedError or
         EngineDeadError after it.
         """
-        stream = await self.add_request(
-            prompt, sampling_params, request_id, options, priority=priority, output_kind=output_kind
-        )
+        stream = await self.add_request(prompt, sampling_params, request_id, options, priority=priority, output_kind=output_kind)
         try:
             async for output in stream:
                 yield output
