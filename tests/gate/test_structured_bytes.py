@@ -8,6 +8,7 @@ import pytest
 from tests.gate.test_bytes_in_flight import RecordedDrafter, assert_equal, make_engine
 from tests.gate.workload import BLOCK_SIZE, GateRequest, requests, serve_all, serve_alone
 
+from octavo.dialogue.forms import HERMES_FORM, as_params, required_calls
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
@@ -24,15 +25,16 @@ FORMS = (
     StructuredOutputsParams(regex=r"[a-z]{3,12}(-[0-9]{2,4})?"),
     StructuredOutputsParams(json_object=True),
     StructuredOutputsParams(grammar='root ::= "(" root ")" | "x"'),
+    as_params(required_calls(HERMES_FORM, [{"name": "add", "parameters": PERSON}, {"name": "now"}], several=True)),
 )
 
 
 @pytest.fixture(scope="module")
 def jobs() -> list[GateRequest]:
-    """Every form, greedy and seeded, with whatever else changes a row; then as many requests without a form."""
+    """Every form, also tool calls, greedy and seeded, with whatever else changes a row; then as many requests without one."""
     prompts = [job.prompt for job in requests(vocab_size=49152) if len(job.prompt) < 140]
     made = []
-    for index, (prompt, form) in enumerate(zip(prompts, FORMS * 4, strict=False)):
+    for index, (prompt, form) in enumerate(zip(prompts, (FORMS * 4)[:20], strict=False)):
         params = SamplingParams(max_tokens=24, temperature=0.0 if index % 3 == 0 else 1.0, seed=index, structured_outputs=form)
         if index % 4 == 1:
             params.logprobs, params.n = 2, 2
@@ -53,7 +55,7 @@ def alone(smollm2_gguf: Path, jobs: list[GateRequest]) -> list[RequestOutput]:
         choice for job, output in zip(jobs, outputs, strict=True) if job.params.structured_outputs for choice in output.outputs
     ]
     assert {choice.finish_reason for choice in formed} == {"stop", "length"}
-    assert all(choice.text in ("yes", "no", "it depends") for output in outputs[1:20:5] for choice in output.outputs)
+    assert all(choice.text in ("yes", "no", "it depends") for output in outputs[1:20:6] for choice in output.outputs)
     return outputs
 
 
