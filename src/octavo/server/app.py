@@ -27,7 +27,10 @@ from octavo.server.middleware.request_id import RequestIdMiddleware
 from octavo.server.openai.body import Body
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
+from octavo.server.openai.embeddings import EmbeddingBody, create_embeddings
 from octavo.server.openai.models import get_model, list_models
+from octavo.server.openai.rerank import RerankBody, rerank
+from octavo.server.openai.score import ScoreBody, score
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
 from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
 from octavo.server.service.engine_face import Engine
@@ -83,6 +86,11 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
 
     post("/v1/completions", create_completion, CompletionBody)
     post("/v1/chat/completions", create_chat_completion, ChatBody)
+    post("/v1/embeddings", create_embeddings, EmbeddingBody)
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        post(path, rerank, RerankBody)
+    for path in ("/score", "/v1/score"):
+        post(path, score, ScoreBody)
     get("/v1/models", list_models)
     app.add_api_route(
         "/v1/models/{model_id:path}", get_model, methods=["GET"], response_model=None, openapi_extra=MODEL_ID_PARAMETER

@@ -61,7 +61,8 @@ def install_handlers(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         path = request.url.path[:200]
         if error.status_code == 404:
-            message = f"no route {request.method} {path}; see /v1/models, /v1/chat/completions, /v1/completions, /docs"
+            known = "/v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings, /docs"
+            message = f"no route {request.method} {path}; see {known}"
         elif error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "another method")
             message = f"{request.method} is not allowed on {path}; use {allowed}"
