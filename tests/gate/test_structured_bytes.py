@@ -57,7 +57,7 @@ def jobs() -> list[GateRequest]:
         if index == 11:
             params.stop_token_ids = [1251]
         made.append(GateRequest(prompt, params))
-    made.append(GateRequest(prompts[20], SamplingParams(max_tokens=24, temperature=1.0, seed=20, structured_outputs=CALLS)))
+    made.append(GateRequest(prompts[-1], SamplingParams(max_tokens=24, temperature=1.0, seed=20, structured_outputs=CALLS)))
     return made + [job for job in requests(vocab_size=49152) if len(job.prompt) < 140][:16]
 
 
