@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.errors import InvalidRequestError
-from octavo.server.openai.body import Body
+from octavo.server.body import Body
 from octavo.server.openai.messages import read_messages, read_tools
 from octavo.server.service.chat_turn import TemplateOptions
 from octavo.server.service.service import Service

@@ -191,7 +191,7 @@ class ChatTurn:
 
 async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ChatTurn:
     """The turn, ready to run. Everything that can be refused raises here: InvalidRequestError naming the field."""
-    dialect, template, tokenizer = service.dialect, request.template, service.engine.tokenizer
+    dialect, tokenizer = service.dialect, service.engine.tokenizer
     controls = tokenizer.control_ids(dialect.markers)
     plan = ToolPlan(
         dialect,
@@ -201,14 +201,7 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
         text=request.form,
         control_markers=tuple(controls),
     )
-    token_ids = await service.encode_chat(
-        request.messages,
-        service.max_model_len,
-        tools=(request.tools or None) if plan.shows_tools else None,
-        add_generation_prompt=template.add_generation_prompt,
-        continue_final_message=template.continue_final_message,
-        template_kwargs=template.kwargs,
-    )
+    token_ids = await _encode(service, request, plan, service.max_model_len)
     service.require_room(len(token_ids), "messages")
     prompt_end = tokenizer.decode(token_ids[-PROMPT_END_TOKENS:], skip_special_tokens=False)
     form = await plan.form(service.engine, prompt_end)
@@ -222,6 +215,28 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
     )
     end = None if dialect.reasoning is None or not request.splits_reasoning else dialect.reasoning.end
     return ChatTurn(service, generation, make_stream, None if end is None else tokenizer.added_id(end))
+
+
+async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) -> int:
+    """Tokens of the prompt that begin_turn would make, also where it is too long for the context.
+
+    Raises InvalidRequestError as begin_turn does, and where there are clearly more than max_tokens.
+    """
+    plan = ToolPlan(service.dialect, Tools(request.tools), request.tool_choice, parallel=request.parallel_tool_calls)
+    return len(await _encode(service, request, plan, max_tokens))
+
+
+async def _encode(service: Service, request: ChatRequest, plan: ToolPlan, max_tokens: int) -> list[int]:
+    """Token ids of the prompt, with the tools that the model is to be told of."""
+    template = request.template
+    return await service.encode_chat(
+        request.messages,
+        max_tokens,
+        tools=(request.tools or None) if plan.shows_tools else None,
+        add_generation_prompt=template.add_generation_prompt,
+        continue_final_message=template.continue_final_message,
+        template_kwargs=template.kwargs,
+    )
 
 
 def _add(delta: ChoiceDelta, news: MessageDelta) -> None:
