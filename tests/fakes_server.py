@@ -103,6 +103,7 @@ class FakeEngine:
         self.fail_after_tokens: int | None = None
         self.finish_with: str | None = None
         self.is_dead = False
+        self.dead_error: EngineDeadError | None = None
         self.was_shut_down = False
         self.running: set[str] = set()
         self.aborted: list[str] = []
@@ -267,6 +268,8 @@ class FakeEngine:
         return memory_report(KVCacheManager(4, 16), [], 1024)
 
     async def check_health(self) -> None:
+        if self.dead_error is not None:
+            raise self.dead_error
         if self.is_dead:
             raise EngineDeadError("the engine core is dead")
 

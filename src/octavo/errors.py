@@ -115,6 +115,13 @@ class EngineDeadError(OctavoError):
     type = "server_error"
 
 
+class BusyError(OctavoError):
+    """All the processes that this part of a request needs are at work for others; later they are not."""
+
+    status = 503
+    code = "busy"
+
+
 class RequestFailedError(OctavoError):
     """Handling this one request raised inside the engine; its neighbours are untouched."""
 

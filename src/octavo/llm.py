@@ -104,7 +104,7 @@ class LLM:
             encode_chat(
                 engine.tokenizer,
                 template,
-                conversation,
+                [_with_content(message) for message in conversation],
                 tools=tools,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
@@ -279,6 +279,11 @@ def _per_prompt(name: str, given: Any, kind: type[ValueT], count: int) -> list[V
     if len(given) != count:
         raise InvalidRequestError(f"there are {count} prompts but {len(given)} {name}", param=name)
     return list(given)
+
+
+def _with_content(message: Message) -> Message:
+    """A message without content (a call of tools) has an empty one, as in vLLM: most templates expect a text."""
+    return {**message, "content": ""} if isinstance(message, Mapping) and message.get("content") is None else message
 
 
 def _refuse_adapter(lora_request: object) -> None:

@@ -26,6 +26,11 @@ CHAT: dict[str, Any] = {
     **{"tools": [TOOL], "tool_choice": "none", "logprobs": True, "top_logprobs": 2, "chat_template_kwargs": {"a": 1}},
     **{"add_generation_prompt": True, "continue_final_message": False},
 }
+OPTIONS = {"num_predict": 4, "temperature": 0.7, "top_k": 20, "seed": 7, "stop": ["zz"], "repeat_penalty": 1.1, "num_ctx": 64}
+OLLAMA: dict[str, Any] = {
+    **{"model": "m:latest", "options": OPTIONS, "stream": True, "keep_alive": "5m", "format": "json", "think": False},
+    **{"logprobs": True, "top_logprobs": 2},
+}
 EXTRA = {
     name: SAMPLING[name] for name in ("model", "temperature", "top_k", "seed", "logit_bias", "bad_words", "stream", "timeout")
 }
@@ -67,6 +72,10 @@ RECONFIGURE = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "scheduler_pol
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": ["ab", "cd"], "logprobs": 2, "echo": True, "best_of": 2, **SAMPLING},
     "/v1/chat/completions": {**CHAT, **SAMPLING},
+    "/v1/chat/completions/render": {**CHAT, **SAMPLING},
+    "/api/chat": {"messages": [USER], "tools": [], **OLLAMA},
+    "/api/generate": {"prompt": "ab", "system": "cd", "raw": False, "images": [], "context": [], **OLLAMA},
+    "/api/show": {"model": "m", "name": "m", "verbose": True},
     "/v1/responses": {**ITEMS, **EXTRA},
     "/v1/messages": {**BLOCKS, **EXTRA, "max_tokens": 4, "stop_sequences": ["zz"], "metadata": {"user_id": "u"}},
     "/v1/messages/count_tokens": BLOCKS,
@@ -75,7 +84,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/admin/reconfigure": RECONFIGURE,
 }
 PATHS = ["/v1/models", "/v1/models/m", "/health", "/ready", "/metrics", "/load", "/version", "/tokenizer_info", "/admin/config"]
-PATHS += ["/admin/memory", "/openapi.json", "/docs", "/", "/nothing"]
+PATHS += ["/admin/memory", "/openapi.json", "/docs", "/", "/nothing", "/api/tags", "/api/ps", "/api/version", "/api/pull"]
 TEXTS = [
     "\ud800",
     "a\udfffb",
@@ -193,7 +202,7 @@ def hostile(seed: int) -> Hostile:
     return Hostile((message,), kind == "headers", kind not in ("headers", "type"), what)
 
 
-_NEEDED = ("prompt", "messages", "input", "tokens", "max_tokens", "max_output_tokens")
+_NEEDED = ("prompt", "messages", "input", "tokens", "max_tokens", "max_output_tokens", "options")
 
 
 def _head(method: str, target: str, headers: list[str]) -> bytes:

@@ -35,7 +35,6 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | `LLM.get_tokenizer` | an object with the usual methods of a transformers tokenizer |
 | `AsyncLLMEngine.from_engine_args(args)` | the same, but it must be awaited |
 | errors of a request | `InvalidRequestError`, which is a `ValueError` |
-| values of `logit_bias` beyond -100 and 100 | refused, as OpenAI does; vLLM cuts them |
 | a seed for each request without one | drawn anew, unless `seed` is set |
 
 These fields of `SamplingParams` are not there:

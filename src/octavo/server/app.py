@@ -27,10 +27,13 @@ from octavo.server.middleware.drain import DrainMiddleware
 from octavo.server.middleware.limits import BodyLimitMiddleware
 from octavo.server.middleware.paths import PathMiddleware
 from octavo.server.middleware.request_id import RequestIdMiddleware
+from octavo.server.ollama.models import closed
+from octavo.server.ollama.routes import BODY_ROUTES, CLOSED_ROUTES, READ_ROUTES
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
 from octavo.server.openai.embeddings import EmbeddingBody, create_embeddings
 from octavo.server.openai.models import get_model, list_models
+from octavo.server.openai.render import render_chat_completion, render_completion
 from octavo.server.openai.rerank import RerankBody, rerank
 from octavo.server.openai.score import ScoreBody, score
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
@@ -95,6 +98,8 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
         post(path, rerank, RerankBody)
     for path in ("/score", "/v1/score"):
         post(path, score, ScoreBody)
+    post("/v1/chat/completions/render", render_chat_completion, ChatBody)
+    post("/v1/completions/render", render_completion, CompletionBody)
     post("/v1/responses", create_response, ResponsesBody)
     post("/v1/messages", create_message, MessagesBody)
     post("/v1/messages/count_tokens", count_tokens, CountTokensBody)
@@ -111,6 +116,12 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     get("/version", admin.version)
     if config.enable_tokenizer_info_endpoint:
         get("/tokenizer_info", tokenizer_info)
+    for path, handler in READ_ROUTES:
+        get(path, handler)
+    for path, handler, body in BODY_ROUTES:
+        post(path, handler, body)
+    for method, path in CLOSED_ROUTES:
+        app.add_api_route(path, closed, methods=[method], response_model=None, operation_id=f"closed{path.replace('/', '_')}")
     get("/admin/config", control.config)
     get("/admin/memory", control.memory)
     post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)

@@ -44,7 +44,12 @@ def anthropic_shape(fault: Fault) -> bytes:
     return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": fault.message}})
 
 
-_SHAPES: tuple[tuple[str, ErrorShape], ...] = (("/v1/messages", anthropic_shape),)
+def ollama_shape(fault: Fault) -> bytes:
+    """{"error": message}."""
+    return msgspec.json.encode({"error": fault.message})
+
+
+_SHAPES: tuple[tuple[str, ErrorShape], ...] = (("/v1/messages", anthropic_shape), ("/api", ollama_shape))
 """Routes with a shape of their own, each with all that lies below it."""
 
 

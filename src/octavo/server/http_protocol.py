@@ -174,7 +174,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return
         self._is_refused = True
         body = openai_shape(Fault(status, message, "invalid_request_error", None, code))
-        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        later = b"retry-after: 1\r\n" if status == 503 else b""
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n" % (len(body), later)
         self.transport.write(STATUS_LINE[status] + head + body)
         # Closing now, with bytes of the client unread, would reset the connection and take the answer with it.
         self.end_output()

@@ -62,7 +62,7 @@ class JsonAnswer(Response):
 
 
 class EventStream(Response):
-    """Streams `events` as text/event-stream.
+    """Streams `events`, by default as text/event-stream.
 
     The head is sent with the first event, so an error before it (queue full, engine down) still gets its own HTTP status. An
     error after it is sent as the event that on_error makes of it, and the stream ends with that.
@@ -73,11 +73,13 @@ class EventStream(Response):
         events: AsyncGenerator[bytes, None],
         *,
         on_error: Callable[[BaseException], bytes] = error_event,
+        content_type: bytes = b"text/event-stream; charset=utf-8",
         write_timeout_s: float = WRITE_TIMEOUT_S,
     ) -> None:
         super().__init__(status_code=200)
         self._events = events
         self._on_error = on_error
+        self._stream_head = ((b"content-type", content_type), *_STREAM_HEADERS)
         self._write_timeout_s = write_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +95,7 @@ class EventStream(Response):
             async for payload in self._events:
                 if not started:
                     started = True
-                    await writer({"type": "http.response.start", "status": 200, "headers": list(_STREAM_HEADERS)})
+                    await writer({"type": "http.response.start", "status": 200, "headers": list(self._stream_head)})
                 await writer({"type": "http.response.body", "body": payload, "more_body": True})
         except Exception as error:
             if not started or isinstance(error, ClientGone):
@@ -108,7 +110,6 @@ class EventStream(Response):
 
 
 _STREAM_HEADERS = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )

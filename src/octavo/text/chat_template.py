@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from octavo.errors import ContextLengthError, InvalidRequestError, LoadError
+from octavo.errors import BusyError, ContextLengthError, InvalidRequestError, LoadError
 from octavo.log import get_logger
 from octavo.text.content_format import (
     ContentFormat,
@@ -111,6 +111,11 @@ class ChatTemplate:
             isolated=True,
             lenient=override is None,
         )
+
+    @property
+    def source(self) -> str | None:
+        """Jinja source of the template in force for chats without tools of their own template; None if there is none."""
+        return self._templates["default"].source if "default" in self._templates else None
 
     def warm(self) -> None:
         """Start what the first rendering needs, without waiting for it."""
@@ -257,6 +262,8 @@ class ChatTemplate:
         try:
             return self._renderer.render(compiled.name, {**variables, "messages": chat}, self._clock())
         except TemplateFailed as error:
+            if error.kind == "busy":
+                raise BusyError(error.reason) from None
             said = {
                 "raised": f"the chat template refused the messages: {error.reason}",
                 "large": f"{error.reason}; send fewer or shorter messages",

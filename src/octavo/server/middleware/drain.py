@@ -10,7 +10,9 @@ from octavo.errors import EngineDeadError, OctavoError
 from octavo.server.errors import response_of
 from octavo.server.service.inflight import Inflight
 
-GENERATING_PATHS = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"})
+GENERATING_PATHS = frozenset(
+    {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate"}
+)
 """They need the engine core. The others that make work, such as /tokenize, do without."""
 
 

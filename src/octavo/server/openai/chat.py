@@ -61,12 +61,19 @@ class ChatBody(SamplingFields, TemplateFields):
 async def create_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
     service = service_of(request)
-    body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
-    asked = await _chat_request(body, service, tenant_of(request, body.user))
-    job = _Job(body, service, await begin_turn(service, asked, new_request_id("chatcmpl")))
+    body, turn = await read_chat(request)
+    job = _Job(body, service, turn)
     if body.stream:
         return EventStream(job.stream())
     return JsonAnswer(job.answer)
+
+
+async def read_chat(request: Request) -> tuple[ChatBody, ChatTurn]:
+    """The body of a request and the turn that it asks for, which has not begun. What is wrong with either raises here."""
+    service = service_of(request)
+    body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
+    asked = await _chat_request(body, service, tenant_of(request, body.user))
+    return body, await begin_turn(service, asked, new_request_id("chatcmpl"))
 
 
 async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRequest:

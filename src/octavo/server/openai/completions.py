@@ -45,11 +45,17 @@ class CompletionBody(SamplingFields):
 async def create_completion(request: Request) -> Response:
     """POST /v1/completions."""
     service = service_of(request)
-    body = parse_body(CompletionBody, await read_json_object(request), _UNSUPPORTED)
-    job = _Job(body, service, await _generation(body, service, tenant_of(request, body.user)))
+    body, generation = await read_completion(request)
+    job = _Job(body, service, generation)
     if body.stream:
         return EventStream(job.stream())
     return JsonAnswer(job.answer)
+
+
+async def read_completion(request: Request) -> tuple[CompletionBody, Generation]:
+    """The body of a request and the generation that it asks for, which has not begun."""
+    body = parse_body(CompletionBody, await read_json_object(request), _UNSUPPORTED)
+    return body, await _generation(body, service_of(request), tenant_of(request, body.user))
 
 
 async def _generation(body: CompletionBody, service: Service, tenant: str) -> Generation:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
+from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
 from octavo.request import RequestOptions
@@ -48,6 +49,7 @@ class Generation:
     """What the handlers hand to the engine, and what it costs.
 
     counts_completion  False for an echo of the prompt alone, where the engine's one token is not part of the answer
+    record             the ledger's entry of the prompt that delivered last: its times
     """
 
     request_id: str
@@ -56,6 +58,7 @@ class Generation:
     options: RequestOptions
     counts_completion: bool = True
     usage: Usage = field(default_factory=Usage)
+    record: RequestRecord | None = None
 
     @property
     def n(self) -> int:
@@ -107,6 +110,7 @@ class Generation:
         """Count a delivery of prompt `index` into usage. Raises what `run` does for one that the engine ended."""
         self.usage.cached_tokens += output.num_cached_tokens - cached[index]
         cached[index] = output.num_cached_tokens
+        self.record = output.metrics
         for choice in output.outputs:
             if self.counts_completion:
                 self.usage.completion_tokens += len(choice.token_ids)
