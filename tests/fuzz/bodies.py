@@ -26,12 +26,11 @@ CHAT: dict[str, Any] = {
     **{"tools": [TOOL], "tool_choice": "none", "logprobs": True, "top_logprobs": 2, "chat_template_kwargs": {"a": 1}},
     **{"add_generation_prompt": True, "continue_final_message": False},
 }
-<<<<<<< HEAD
 OPTIONS = {"num_predict": 4, "temperature": 0.7, "top_k": 20, "seed": 7, "stop": ["zz"], "repeat_penalty": 1.1, "num_ctx": 64}
 OLLAMA: dict[str, Any] = {
     **{"model": "m:latest", "options": OPTIONS, "stream": True, "keep_alive": "5m", "format": "json", "think": False},
     **{"logprobs": True, "top_logprobs": 2},
-=======
+}
 EXTRA = {
     name: SAMPLING[name] for name in ("model", "temperature", "top_k", "seed", "logit_bias", "bad_words", "stream", "timeout")
 }
@@ -68,22 +67,18 @@ BLOCKS: dict[str, Any] = {
         "tool_choice": {"type": "none"},
     },
     **{"thinking": {"type": "enabled", "budget_tokens": 1024}, "output_config": {"effort": "low"}, "model": "m"},
->>>>>>> routes
 }
 RECONFIGURE = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "scheduler_policy": "fcfs", "block_size": 16}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": ["ab", "cd"], "logprobs": 2, "echo": True, "best_of": 2, **SAMPLING},
     "/v1/chat/completions": {**CHAT, **SAMPLING},
-<<<<<<< HEAD
     "/v1/chat/completions/render": {**CHAT, **SAMPLING},
     "/api/chat": {"messages": [USER], "tools": [], **OLLAMA},
     "/api/generate": {"prompt": "ab", "system": "cd", "raw": False, "images": [], "context": [], **OLLAMA},
     "/api/show": {"model": "m", "name": "m", "verbose": True},
-=======
     "/v1/responses": {**ITEMS, **EXTRA},
     "/v1/messages": {**BLOCKS, **EXTRA, "max_tokens": 4, "stop_sequences": ["zz"], "metadata": {"user_id": "u"}},
     "/v1/messages/count_tokens": BLOCKS,
->>>>>>> routes
     "/tokenize": {"model": "m", "prompt": "ab", "add_special_tokens": True, "return_token_strs": True},
     "/detokenize": {"model": "m", "tokens": [3, 4, 260]},
     "/admin/reconfigure": RECONFIGURE,
