@@ -60,6 +60,16 @@ class ContextLengthError(InvalidRequestError):
         )
 
 
+    @classmethod
+    def of_prompt(cls, found: str, limit: int, param: str) -> ContextLengthError:
+        """The same where no answer follows the prompt."""
+        return cls(
+            f"this model's maximum context length is {limit} tokens; {found}. Shorten the {param}, or set "
+            "truncate_prompt_tokens to use its beginning only",
+            param=param,
+        )
+
+
 class NotFoundError(OctavoError):
     """An unknown model or route was named."""
 

@@ -23,6 +23,8 @@ from octavo.engine.frontend.supervisor import Patience
 from octavo.errors import ConfigError, EngineDeadError, LoadError
 from octavo.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.alone
+
 FAKE_CORE = (sys.executable, str(Path(__file__).resolve().parents[1] / "fake_core_process.py"))
 SHORT = SamplingParams(max_tokens=5, seed=0)
 LONG = SamplingParams(max_tokens=100, ignore_eos=True, seed=0)

@@ -26,6 +26,7 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("sequence",),
     ("request", "step"),
+    ("pooling_params",),
     ("sampling_params", "registry", "log", "streams", "dialogue"),
     ("structured_outputs", "sandbox"),
     ("errors",),

@@ -26,7 +26,8 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | vLLM | here |
 |---|---|
 | `LLM.generate`, `LLM.chat`, `LLM.get_default_sampling_params` | the same; `lora_request=` must be `None` |
-| `LLM.embed`, `encode`, `classify`, `score` | not there: models generate text |
+| `LLM.embed`, `LLM.encode`, `LLM.score`, `PoolingParams` | the same; see [embeddings.md](embeddings.md) |
+| `LLM.classify`, `LLM.reward` | not there: models have no score head |
 | `LLM.beam_search` | not there: use `n` and `temperature` |
 | `SamplingParams` | the same, checked when it is made; limits: `n` 64, 16 stop strings, `logprobs` 20 |
 | `TextPrompt`, `TokensPrompt`, `RequestOutput`, `CompletionOutput`, `RequestOutputKind` | the same |

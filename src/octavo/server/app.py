@@ -31,8 +31,11 @@ from octavo.server.ollama.models import closed
 from octavo.server.ollama.routes import BODY_ROUTES, CLOSED_ROUTES, READ_ROUTES
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
+from octavo.server.openai.embeddings import EmbeddingBody, create_embeddings
 from octavo.server.openai.models import get_model, list_models
 from octavo.server.openai.render import render_chat_completion, render_completion
+from octavo.server.openai.rerank import RerankBody, rerank
+from octavo.server.openai.score import ScoreBody, score
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
 from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
 from octavo.server.responses.body import ResponsesBody
@@ -90,6 +93,11 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
 
     post("/v1/completions", create_completion, CompletionBody)
     post("/v1/chat/completions", create_chat_completion, ChatBody)
+    post("/v1/embeddings", create_embeddings, EmbeddingBody)
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        post(path, rerank, RerankBody)
+    for path in ("/score", "/v1/score"):
+        post(path, score, ScoreBody)
     post("/v1/chat/completions/render", render_chat_completion, ChatBody)
     post("/v1/completions/render", render_completion, CompletionBody)
     post("/v1/responses", create_response, ResponsesBody)

@@ -17,7 +17,7 @@ from octavo.server.error_shapes import Fault, shape_of
 log = logging.getLogger("octavo.server")
 
 _HTTP_CODES = {404: "route_not_found", 405: "method_not_allowed"}
-_ROUTES = "see /v1/models, /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /docs"
+_ROUTES = "see /v1/models, /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses, /v1/messages, /docs"
 
 
 def fault_of(error: BaseException) -> Fault:

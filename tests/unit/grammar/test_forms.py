@@ -37,7 +37,7 @@ def test_nothing_asked_for_is_known(forms: Forms) -> None:
 
 
 def test_a_refusal_comes_back_as_it_was_and_is_kept(forms: Forms) -> None:
-    form = StructuredOutputsParams(json={"properties": {"a": {"not": {}}}})
+    form = StructuredOutputsParams(json={"properties": {"a": {"not": {"pattern": "a"}}}})
     with pytest.raises(InvalidRequestError) as here:
         grammar_source(form)
     for _ in range(2):

@@ -79,6 +79,7 @@ async def read_chat(request: Request) -> tuple[ChatBody, ChatTurn]:
 async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRequest:
     """What the body asks for. What is wrong with it alone raises here, the rest in begin_turn."""
     service.check_model(body.model)
+    service.require_text_model()
     check_common(body)
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")

@@ -61,6 +61,7 @@ async def read_completion(request: Request) -> tuple[CompletionBody, Generation]
 async def _generation(body: CompletionBody, service: Service, tenant: str) -> Generation:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     service.check_model(body.model)
+    service.require_text_model()
     check_common(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise InvalidRequestError(

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.outputs import RequestOutput
@@ -16,6 +17,8 @@ from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
+
+OutputT = TypeVar("OutputT")
 
 QUEUE_SIZE = 64
 """Outputs of a several-prompt request waiting for the writer; beyond it the engine's own queue holds (and merges) them."""
@@ -80,7 +83,7 @@ class Generation:
         starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
         # They fill half of the seats, as one request does in the scheduler: whoever comes meanwhile finds room beside them.
         at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2 // self.n)
-        async with aclosing(_merged(starts, at_once)) as outputs:
+        async with aclosing(merged(starts, at_once)) as outputs:
             async for index, output in outputs:
                 self._count(output, index, cached)
                 yield index, output
@@ -122,11 +125,11 @@ def new_request_id(prefix: str, separator: str = "-") -> str:
     return f"{prefix}{separator}{secrets.token_hex(16)}"
 
 
-async def _merged(
-    starts: Sequence[Callable[[], AsyncGenerator[RequestOutput, None]]], at_once: int
-) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+async def merged(
+    starts: Sequence[Callable[[], AsyncGenerator[OutputT, None]]], at_once: int
+) -> AsyncGenerator[tuple[int, OutputT], None]:
     """The deliveries of all streams in the order they come, at_once of them running. The first error ends them all."""
-    queue: asyncio.Queue[tuple[int, RequestOutput | Exception | None]] = asyncio.Queue(QUEUE_SIZE)
+    queue: asyncio.Queue[tuple[int, OutputT | Exception | None]] = asyncio.Queue(QUEUE_SIZE)
     places = asyncio.Semaphore(at_once)
 
     async def pump(index: int) -> None:
