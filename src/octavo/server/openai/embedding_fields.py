@@ -11,8 +11,8 @@ from starlette.requests import Request
 from octavo.errors import InvalidRequestError
 from octavo.pooling_params import PoolingParams
 from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_TENANT_LENGTH, RequestOptions
+from octavo.server.body import UNSUPPORTED_FIELDS, Body, Int32
 from octavo.server.context import tenant_of
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, Body, Int32
 from octavo.server.service.embeddings import encode_texts, require_fits
 from octavo.server.service.service import Service
 

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.errors import InvalidRequestError
+from octavo.server.body import Int32, parse_body
 from octavo.server.context import service_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import Int32, parse_body
 from octavo.server.openai.chunks import encode
 from octavo.server.openai.embedding_fields import UNSUPPORTED, EmbeddingFields, check_count, check_prompts
 from octavo.server.openai.template_fields import TemplateFields, render

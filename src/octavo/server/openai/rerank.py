@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.engine.frontend.pooling import cosine
+from octavo.server.body import Count, parse_body
 from octavo.server.context import service_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import Count, parse_body
 from octavo.server.openai.chunks import encode
 from octavo.server.openai.embedding_fields import UNSUPPORTED, EmbeddingFields, as_texts, read_texts
 from octavo.server.service.embeddings import Embeddings
