@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -349,6 +350,15 @@ def test_texts_become_the_vectors_of_v1_embeddings(client: ollama.Client, http: 
     assert list(client.embed(MODEL, "one", dimensions=3).embeddings[0]) == short
     plain = http.post("/v1/embeddings", json={"input": "one", "normalize": False}).json()["data"][0]["embedding"]
     assert list(client.embeddings(MODEL, "one").embedding) == plain != expected[0]
+
+
+def test_an_encoder_makes_vectors_and_no_text(live: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live.engine, "model_config", replace(live.engine.model_config, causal=False))
+    for path, body in (("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "x"})):
+        answer = http.post(path, json=body)
+        assert answer.status_code == 400 and "makes embeddings" in answer.json()["error"]
+    assert http.post("/api/show", json={"model": MODEL}).json()["capabilities"] == ["embedding"]
+    assert len(http.post("/api/embed", json={"input": "x"}).json()["embeddings"]) == 1
 
 
 @pytest.mark.parametrize(
