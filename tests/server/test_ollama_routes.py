@@ -352,7 +352,7 @@ def test_texts_become_the_vectors_of_v1_embeddings(client: ollama.Client, http: 
     assert list(client.embeddings(MODEL, "one").embedding) == plain != expected[0]
 
 
-def test_a_model_without_a_head_makes_vectors_alone(live: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_without_a_head_makes_vectors(live: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live.engine, "model_config", replace(live.engine.model_config, has_head=False))
     for path, body in (("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "x"})):
         answer = http.post(path, json=body)
