@@ -76,8 +76,7 @@ def test_chat_renders_the_template(llm: LLM) -> None:
 
 
 def test_a_message_without_content_has_an_empty_one(llm: LLM) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "tool_calls": [call]}):
+    for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "tool_calls": None}):
         (output,) = llm.chat([message], GREEDY, use_tqdm=False)
         assert bytes(output.prompt_token_ids).decode() == "[user][assistant]"
     with pytest.raises(InvalidRequestError, match="role"):
