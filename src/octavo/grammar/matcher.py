@@ -30,7 +30,7 @@ def mask_of(token_ids: Sequence[int], vocab_size: int) -> NDArray[np.int32]:
 
 
 class GrammarVocabulary:
-    """The tokens of a model as llguidance wants them. Made once; it takes some tenths of a second, and holds up Python meanwhile.
+    """The tokens of a model as llguidance wants them. To make it takes some tenths of a second, and holds up Python meanwhile.
 
     The ids in eos_token_ids of the table are allowed where the grammar is complete, and nowhere else.
     """
@@ -61,8 +61,8 @@ class _Adapter:
 class GrammarMatcher:
     """The state of one answer under a grammar. It is a function of the grammar and the tokens accepted so far.
 
-    Where the grammar leaves one text only, the mask leaves one token: that with which the model's tokenizer spells it, as far as
-    what follows cannot change the spelling. Grammars of `free_spelling` leave every spelling to the model.
+    Where the grammar leaves one text only, the mask leaves one token: that with which the model's tokenizer spells it, unless
+    what follows may change the spelling. Grammars of `free_spelling` leave every spelling to the model.
 
     source        from `grammar_source`
     num_accepted  tokens of the answer that it has moved on by
@@ -88,7 +88,7 @@ class GrammarMatcher:
         self._check()
 
     def forced_token(self) -> int | None:
-        """The one token of the mask, found without the mask: where the text is forced, and at the end. None: look at the mask."""
+        """The one token of the mask, without making the mask: of forced text, and of the end. None: look at the mask."""
         if self.is_complete:
             return self._vocabulary.only_end
         forced: list[int] = self._matcher.compute_ff_tokens()

@@ -17,7 +17,7 @@ from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.load import load_tokenizer
 from octavo.text.tokenizer import Tokenizer
 
-TEXTS = ['{"age of the person": ', '", "name": "', "\u4e2d\u6587 na\u00efve \U0001f937", " two  blanks", "<|im_end|>", "\n\n\tx", "a"]
+TEXTS = ['{"age of the person": ', '", "name": "', "\u4e2d na\u00efve \U0001f937", " two  blanks", "<|im_end|>", "\n\n\tx", "a"]
 
 
 @pytest.fixture(scope="module")
