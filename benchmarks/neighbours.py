@@ -2,9 +2,9 @@
 
     python benchmarks/neighbours.py [--seconds 20] [SCHEMAS.jsonl]
 
-Starts `octavo serve` with the embedded model. Each phase takes --seconds; the streams go on from phase to phase. The client asks
-for one answer after the other, each with another schema: those of the file, or four of its own; then for forms that are made to
-cost much. Prints p50 and p99 in milliseconds and their ratio to the streams alone. For a quiet machine.
+Starts `octavo serve` with the embedded model. Each phase takes --seconds; streams go on from phase to phase. The client asks
+for one answer after the other, each with another schema: those of the file, or four of its own; then for forms that are made
+to cost much. Prints p50 and p99 in milliseconds and their ratio to the streams alone. For a quiet machine.
 """
 
 from __future__ import annotations

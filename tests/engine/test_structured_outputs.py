@@ -133,7 +133,7 @@ def test_allowed_token_ids_alone_and_with_what_else_shapes_an_answer(llm: LLM) -
     assert len(ids(allowed_token_ids=digits)) == 6 and set(ids(allowed_token_ids=digits)) <= set(digits)
     assert ids(allowed_token_ids=digits, logit_bias={digits[7]: 100}) == [digits[7]] * 6
     assert ids(allowed_token_ids=digits[:2], bad_words=["0"], min_tokens=6) == [digits[1]] * 6
-    [eos, *_] = llm.llm_engine.tokenizer.eos_token_ids
+    eos = llm.llm_engine.model_config.eos_token_ids[0]
     assert ids(allowed_token_ids=[eos], min_tokens=3) == [eos], "nothing else may be chosen"
     form = {"regex": "[0-9]{2} [a-z]|[0-9]{3}"}
     assert ids(form, allowed_token_ids=digits)[3:] == [eos] and set(ids(form, allowed_token_ids=digits)[:3]) <= set(digits)
