@@ -46,7 +46,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     presence_penalty    subtracted once from the logit of every token already in the output
     frequency_penalty   subtracted per occurrence in the output
     seed                with it the noise of position p is f(seed, choice index, p); None draws a random seed
-    logit_bias          token id (an integer, or its digits) -> value added to its logit, -100..100
+    logit_bias          token id (an integer, or its digits) -> value added to its logit; beyond -100..100 it is cut to that
     allowed_token_ids   None, or the only token ids that may be chosen; a form, if there is one, allows still fewer
     bad_words           texts that are not generated: the last token of one is masked where those before it stand already
     stop                strings that end the output; not part of it unless include_stop_str_in_output. One text is a list of one
@@ -62,7 +62,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     output_kind         what each delivery of LLMEngine and AsyncLLMEngine holds; LLM always delivers once
 
     The fields in `ABSENT` are vLLM's; only the values that ask for nothing are taken. bad_words_ids is the engine's: the token
-    ids that bad_words come to.
+    ids that bad_words come to. shown_token_ids is the server's: control tokens that stand in the text in spite of
+    skip_special_tokens, for those who look for them there.
     """
 
     n: int = 1
@@ -91,6 +92,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     structured_outputs: StructuredOutputsParams | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     bad_words_ids: list[list[int]] = []
+    shown_token_ids: list[int] = []
     best_of: Any = None
     use_beam_search: Any = None
     length_penalty: Any = None
@@ -278,7 +280,15 @@ def _bias(value: Any) -> dict[int, float] | None:
         raise InvalidRequestError(
             f"logit_bias has {len(value)} entries; at most {MAX_LOGIT_BIAS} are allowed", param="logit_bias"
         )
-    return {_bias_key(key): _number("logit_bias", bias, float, -100, 100, False) for key, bias in value.items()}
+    return {_bias_key(key): _bias_value(bias) for key, bias in value.items()}
+
+
+def _bias_value(value: Any) -> float:
+    """The nearest number in [-100, 100], as in vLLM: at its ends a token comes always or never already."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
+        raise _wrong("logit_bias", value, "a number")
+    number: Any = value
+    return float(max(-100, min(100, number)))
 
 
 def _bias_key(key: Any) -> int:

@@ -59,8 +59,8 @@ def jobs() -> list[GateRequest]:
 
 
 @pytest.fixture(scope="module")
-def alone(smollm2_gguf: Path, jobs: list[GateRequest]) -> list[RequestOutput]:
-    engine, _ = make_engine(smollm2_gguf, 1)
+def alone(smollm2_start: Path, jobs: list[GateRequest]) -> list[RequestOutput]:
+    engine, _ = make_engine(smollm2_start, 1)
     outputs = serve_alone(engine, jobs)
     engine.shutdown()
     formed = [
@@ -81,20 +81,20 @@ def named(outputs: list[RequestOutput]) -> list[RequestOutput]:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_one_batch_gives_the_same_bytes(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[RequestOutput], depth: int
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[RequestOutput], depth: int
 ) -> None:
-    engine, _ = make_engine(smollm2_gguf, depth, chunked_prefill_size=64)
+    engine, _ = make_engine(smollm2_start, depth, chunked_prefill_size=64)
     assert_equal(serve_all(engine, jobs), alone, f"one batch, depth {depth}")
     engine.shutdown()
 
 
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 def test_preemption_gives_the_same_bytes(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[RequestOutput], mode: str
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[RequestOutput], mode: str
 ) -> None:
     blocks = 20
     engine, _ = make_engine(
-        smollm2_gguf,
+        smollm2_start,
         1,
         num_gpu_blocks_override=blocks,
         max_model_len=blocks * BLOCK_SIZE,
@@ -109,17 +109,19 @@ def test_preemption_gives_the_same_bytes(
 
 
 @pytest.mark.parametrize("kind", ["right", "wrong", "random"])
-def test_drafts_give_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[RequestOutput], kind: str) -> None:
-    engine, worker = make_engine(smollm2_gguf, 1, RecordedDrafter(kind, named(alone)))
+def test_drafts_give_the_same_bytes(
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[RequestOutput], kind: str
+) -> None:
+    engine, worker = make_engine(smollm2_start, 1, RecordedDrafter(kind, named(alone)))
     assert_equal(serve_all(engine, jobs), alone, f"drafts {kind}")
     assert worker().num_drafts > 100 and (worker().num_accepted > 0) == (kind != "wrong")
     engine.shutdown()
 
 
 def test_neighbours_are_what_they_are_without_them(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[RequestOutput]
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[RequestOutput]
 ) -> None:
-    engine, _ = make_engine(smollm2_gguf, 1)
+    engine, _ = make_engine(smollm2_start, 1)
     free = [index for index, job in enumerate(jobs) if job.params.structured_outputs is None]
     assert_equal(serve_all(engine, [jobs[index] for index in free]), [alone[index] for index in free], "without forms")
     engine.shutdown()

@@ -108,7 +108,6 @@ def test_unreadable_bodies_are_refused(http: httpx.Client, path: str, raw: bytes
         ({"min_tokens": 17}, "min_tokens", "invalid_value"),
         ({"logit_bias": {"x": 1}}, "logit_bias", "invalid_value"),
         ({"logit_bias": {"260": 1}}, "logit_bias", "token_out_of_range"),
-        ({"logit_bias": {"1": 101}}, "logit_bias", "invalid_value"),
         ({"logit_bias": {str(i): 0 for i in range(1025)}}, "logit_bias", "invalid_value"),
         ({"logit_bias": {"1": "a"}}, "logit_bias[1]", "invalid_type"),
         ({"logprobs": 21}, "logprobs", "invalid_value"),

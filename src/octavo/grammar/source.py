@@ -11,6 +11,7 @@ from octavo.errors import InvalidRequestError
 from octavo.grammar.rewrite import rewritten
 from octavo.grammar.schema import explain, parse_schema
 from octavo.grammar.spelling import free_spelling, has_long_texts
+from octavo.grammar.structure import StructureGrammar
 from octavo.structured_outputs import StructuredOutputsParams
 
 MAX_REGEX_LENGTH = 16 << 10
@@ -76,7 +77,7 @@ def _source(params: StructuredOutputsParams, form: str) -> str:
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(f"{param} cannot be read: {_one_line(str(error))}", param=param) from None
         return _checked(source, param)
-    return _checked(_structural_tag(value, param), param)
+    return _checked(_structural_tag(params, value, param), param)
 
 
 def _json(params: StructuredOutputsParams, schema: str | bool | dict[str, Any], param: str) -> str:
@@ -124,15 +125,23 @@ def _literal(character: str) -> str:
     return character if character.isalnum() and character.isascii() else f"\\x{{{ord(character):x}}}"
 
 
-def _structural_tag(text: str, param: str) -> str:
+def _structural_tag(params: StructuredOutputsParams, text: str, param: str) -> str:
     _check_length(text, MAX_GRAMMAR_LENGTH, param)
     try:
         tag = json.loads(text)
+    except (ValueError, RecursionError):
+        tag = None
+    if isinstance(tag, dict) and tag.get("format") is not None:
+        made = StructureGrammar(lambda schema, place: _lark(_json(params, schema, place)), f"{param}.format")
+        return made.grammar(tag["format"])
+    try:
         structures, triggers = tag["structures"], tag["triggers"]
         parts = [(part["begin"], part["schema"], part["end"]) for part in structures]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         raise InvalidRequestError(
-            f'{param} must be JSON of the form {{"structures": [{{"begin", "schema", "end"}}], "triggers": [...]}}', param=param
+            f'{param} must be JSON of the form {{"structures": [{{"begin", "schema", "end"}}], "triggers": [...]}}, '
+            'or {"format": ...}',
+            param=param,
         ) from None
     texts = [part for begin, _, end in parts for part in (begin, end)] + list(triggers)
     if not 0 < len(parts) <= MAX_STRUCTURES or not all(isinstance(part, str) for part in texts):

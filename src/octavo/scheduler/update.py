@@ -6,7 +6,7 @@ import msgspec
 
 from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import PromptLogprobs, SampledTokens, ScheduledSequence, TokenLogprobs
+from octavo.step import PooledVector, PromptLogprobs, SampledTokens, ScheduledSequence, TokenLogprobs
 
 
 class SequenceUpdate(msgspec.Struct):
@@ -17,6 +17,7 @@ class SequenceUpdate(msgspec.Struct):
     prompt_logprobs    entries for the next prompt positions; every position is reported once, also after preemption
     num_cached_prompt  prompt tokens that were not computed at its first admission
     error              why it failed, when finish_reason is ERROR
+    pooled             what its hidden states come to (see PooledVector), when it ends as one that is pooled
     """
 
     seq_id: int
@@ -29,6 +30,7 @@ class SequenceUpdate(msgspec.Struct):
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     error: str | None = None
+    pooled: bytes = b""
 
 
 def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> SequenceUpdate:
@@ -64,6 +66,17 @@ def settle_share(
     if len(logprobs) > len(token_ids):
         logprobs = logprobs[: len(token_ids)]
     return _update_of(sequence, token_ids, logprobs, reported, reason)
+
+
+def settle_pooled(sequence: Sequence, share: ScheduledSequence, pooled: PooledVector | None) -> SequenceUpdate | None:
+    """The same for a sequence that is pooled: it ends with its prompt. Raises AssertionError for a result that cannot be."""
+    sequence.num_computed = share.num_computed + share.num_new
+    if sequence.num_computed < sequence.num_prompt:
+        return None
+    assert pooled is not None and pooled.data, "the worker returned no embedding for it"
+    update = _update_of(sequence, [], [], None, FinishReason.STOP)
+    update.pooled = pooled.data
+    return update
 
 
 def _update_of(

@@ -98,12 +98,11 @@ class Worker:
         try:
             if self._fault is not None:
                 raise self._fault
-            sampled, prompt_logprobs = self._runner.finish()
+            self._runner.finish(self._result)
         except BaseException:
             self.drop()
             raise
         plan, result = self._plans.popleft(), self._result
-        result.sampled, result.prompt_logprobs = sampled, prompt_logprobs
         for seq_id in (*result.failed, *(result.swap.not_run if result.swap is not None else ())):
             self.batch.remove(seq_id)
         assert result.step_id == plan.step_id

@@ -24,6 +24,7 @@ from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
@@ -46,6 +47,7 @@ from octavo.grammar.forms import MAX_PROCESSES
 from octavo.grammar.tokens import TokenTable
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
+from octavo.pooling_params import PoolingParams
 from octavo.request import NO_OPTIONS, RequestOptions, new_request_id
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sequence import FinishReason
@@ -94,7 +96,7 @@ class AsyncLLMEngine:
         self.chat_template: ChatTemplate = model.chat_template
         self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.weights_version = ready.weights_version.hex()
-        self.description = [*ready.description, model.sampling.describe()]
+        self.description = [*ready.description, model.describe()]
         self.ledger = ledger
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor
@@ -191,10 +193,27 @@ class AsyncLLMEngine:
         finally:
             stream.close()
 
+    async def encode(
+        self,
+        prompt: Prompt,
+        pooling_params: PoolingParams,
+        request_id: str | None = None,
+        options: RequestOptions = NO_OPTIONS,
+        *,
+        priority: int | None = None,
+    ) -> AsyncGenerator[PoolingRequestOutput, None]:
+        """The embedding of one prompt, as the only item. Closing or cancelling the iterator aborts it. Raises as `generate`."""
+        stream = await self.add_request(prompt, pooling_params, request_id, options, priority=priority)
+        try:
+            async for output in stream:
+                yield PoolingRequestOutput.of(output)
+        finally:
+            stream.close()
+
     async def add_request(
         self,
         prompt: Prompt,
-        sampling_params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         request_id: str | None = None,
         options: RequestOptions = NO_OPTIONS,
         *,
@@ -205,13 +224,13 @@ class AsyncLLMEngine:
         arrival_s = time.monotonic()
         if priority is not None:
             options = replace(options, priority=priority)
-        self._admit(options.tenant, 0, sampling_params.n, arrival_s)
+        self._admit(options.tenant, 0, params.n, arrival_s)
         request_id = request_id if request_id is not None else new_request_id()
 
         def prepare() -> Prepared:
-            return self._input.prepare(prompt, sampling_params, request_id, options, arrival_s=arrival_s)
+            return self._input.prepare(prompt, params, request_id, options, arrival_s=arrival_s)
 
-        form = sampling_params.structured_outputs
+        form = params.structured_outputs
         if form is not None:
             await self.check_form(form)
         if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
@@ -221,9 +240,9 @@ class AsyncLLMEngine:
         if prepared.request.grammar:
             await self._tokens.tell()
         # Others may have come meanwhile, and only now the length is known.
-        self._admit(options.tenant, len(prepared.request.prompt_token_ids), sampling_params.n, time.monotonic())
-        kind = output_kind or sampling_params.output_kind
-        self._outputs.add(prepared.request, prepared.prompt, kind)
+        self._admit(options.tenant, len(prepared.request.prompt_token_ids), params.n, time.monotonic())
+        kind = output_kind or params.output_kind
+        self._outputs.add(prepared.request, prepared.prompt, kind, prepared.embedding)
         stream = RequestStream(request_id, kind, self._drop)
         self._streams[request_id] = stream
         self._empty.clear()
