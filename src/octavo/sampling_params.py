@@ -266,7 +266,7 @@ def _allowed(value: Any) -> list[int]:
     token_ids = sorted(set(_token_ids("allowed_token_ids", value, MAX_ALLOWED_TOKENS)))
     if not token_ids:
         raise InvalidRequestError(
-            "allowed_token_ids is empty, so that no token could be chosen; name some, or leave it out", param="allowed_token_ids"
+            "allowed_token_ids is empty: no token could be chosen; name some, or leave it out", param="allowed_token_ids"
         )
     return token_ids
 

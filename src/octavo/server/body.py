@@ -59,7 +59,9 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
 }
 """Fields other servers know and this one does not do, with the values that ask for nothing, besides the empty ones."""
 
-EMPTY_MATTERS = frozenset({"prompt", "messages", "tokens", "input", "query", "queries", "documents", "text_1", "text_2"})
+EMPTY_MATTERS = frozenset(
+    {"prompt", "messages", "tokens", "allowed_token_ids", "input", "query", "queries", "documents", "text_1", "text_2"}
+)
 """Fields in which an empty value is an answer to be refused, or one of its own."""
 
 
