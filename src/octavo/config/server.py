@@ -34,6 +34,20 @@ class ServerConfig:
     root_path: str = option(
         "", "Path under which a proxy offers this server, such as /llm. It may strip it or not.", metavar="PATH"
     )
+    trust_request_chat_template: bool = option(
+        False, "Let requests bring a chat_template of their own; it is rendered within the same limits as the model's."
+    )
+    chat_template_content_format: str = option(
+        "auto",
+        "How chat templates get the content of messages: as a text (string), as a list of parts (openai), or as each wants it.",
+        choices=("auto", "string", "openai"),
+    )
+    response_role: str = option("assistant", "The role in answers to chats.", metavar="ROLE")
+    return_tokens_as_token_ids: bool = option(
+        False, "Show tokens in logprobs as token_id:N; a request may say otherwise with the field of that name."
+    )
+    enable_force_include_usage: bool = option(False, "End every stream with its usage, also where nobody asked for it.")
+    disable_fastapi_docs: bool = option(False, "Do not serve /docs, /redoc and /openapi.json.")
     enable_tokenizer_info_endpoint: bool = option(
         False, "Serve /tokenizer_info: the tokenizer's settings and the chat template."
     )

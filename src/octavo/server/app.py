@@ -32,6 +32,7 @@ from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_bo
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.inflight import Inflight
 from octavo.server.service.service import Service
+from octavo.text.content_format import CONTENT_FORMATS
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -48,6 +49,9 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
         engine=engine,
         model_names=tuple(model_names),
         key_names_tenant=api_keys.names_tenants,
+        trusts_request_templates=config.trust_request_chat_template,
+        content_format=CONTENT_FORMATS[config.chat_template_content_format],
+        response_role=config.response_role,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
     )
 
@@ -56,7 +60,13 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
         yield
         await engine.shutdown()
 
-    app = FastAPI(title="octavo", version=__version__, lifespan=lifespan, redirect_slashes=False)
+    app = FastAPI(
+        title="octavo",
+        version=__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        openapi_url=None if config.disable_fastapi_docs else "/openapi.json",
+    )
     app.state.context = ServerContext(
         service=service, config=config, inflight=inflight, bodies=BodyBudget(config.max_body_size)
     )

@@ -15,6 +15,8 @@ from jinja2 import nodes
 from octavo.errors import InvalidRequestError
 
 ContentFormat = Literal["string", "parts"]
+CONTENT_FORMATS: dict[str, ContentFormat | None] = {"auto": None, "string": "string", "openai": "parts"}
+"""The names that vLLM has for them; auto leaves it to the template."""
 Message = dict[str, Any]
 
 MAX_DEPTH = 64

@@ -121,7 +121,7 @@ class _Job:
         self._engine = service.engine
         self._tokenizer = service.engine.tokenizer
         self._generation = generation
-        self._head = answer_head("chat.completion", generation, service)
+        self._head = answer_head("chat.completion", generation.request_id, service)
 
     async def answer(self) -> bytes:
         """The whole answer as JSON."""

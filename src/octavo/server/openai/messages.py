@@ -120,6 +120,11 @@ def read_tools(value: Any) -> list[dict[str, Any]]:
     return tools
 
 
+def read_documents(value: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """The documents for the template, at most MAX_MESSAGES of them."""
+    return None if value is None else _as_list(value, "documents")
+
+
 def _as_list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(where, "must be a list", "invalid_type")

@@ -6,21 +6,32 @@ from typing import Any
 
 from octavo.errors import InvalidRequestError
 from octavo.server.body import Body
-from octavo.server.openai.messages import read_messages, read_tools
+from octavo.server.openai.messages import read_documents, read_messages, read_tools
 from octavo.server.service.service import Service
+from octavo.text.truncation import Truncation
 
 
 class TemplateFields(Body):
-    """messages and the switches of the chat template."""
+    """messages and the switches of the chat template.
+
+    chat_template       Jinja source instead of the server's own, where the server trusts requests with that
+    documents           what the template is to show the model besides the conversation, if it knows how
+    add_special_tokens  put BOS and EOS around as for a plain text, unless the template has
+    """
 
     messages: Any
     tools: Any = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    chat_template: str | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_special_tokens: bool | None = None
 
 
-async def render(body: TemplateFields, service: Service, max_tokens: int) -> list[int]:
+async def render(
+    body: TemplateFields, service: Service, max_tokens: int, truncation: Truncation | None = None
+) -> list[int]:
     """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens."""
     messages = read_messages(body.messages, template_knows_developer=service.template_knows_developer)
     continues = bool(body.continue_final_message)
@@ -35,4 +46,8 @@ async def render(body: TemplateFields, service: Service, max_tokens: int) -> lis
         add_generation_prompt=body.add_generation_prompt is not False and not continues,
         continue_final_message=continues,
         template_kwargs=body.chat_template_kwargs,
+        documents=read_documents(body.documents),
+        chat_template=body.chat_template,
+        add_special_tokens=bool(body.add_special_tokens),
+        truncation=truncation,
     )

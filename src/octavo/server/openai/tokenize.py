@@ -15,6 +15,7 @@ from octavo.server.body import Body, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.sampling_fields import TruncationFields, truncation
 from octavo.server.openai.template_fields import TemplateFields, render
 from octavo.server.service.service import Service
 
@@ -24,13 +25,12 @@ MAX_TOKENS = 65536
 ModelName = Annotated[str, Field(max_length=1024)]
 
 
-class TokenizeBody(TemplateFields):
+class TokenizeBody(TemplateFields, TruncationFields):
     """Either prompt, a text, or messages, a conversation rendered as /v1/chat/completions would."""
 
     model: ModelName | None = None
     prompt: str | None = None
     messages: Any = None
-    add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
 
 
@@ -65,14 +65,11 @@ def _answer(token_ids: list[int], service: Service, with_texts: bool) -> bytes:
 async def _token_ids(body: TokenizeBody, service: Service) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("give either prompt or messages", param="prompt", code="missing_field")
-    limit = max(service.max_model_len, MAX_TOKENS)
+    limit, cut = max(service.max_model_len, MAX_TOKENS), truncation(body, service, None)
     if body.prompt is None:
-        if body.add_special_tokens:
-            raise InvalidRequestError(
-                "add_special_tokens is for prompt; the chat template writes its own", param="add_special_tokens"
-            )
-        return await render(body, service, limit)
-    return await service.encode_text(body.prompt, limit, add_special_tokens=body.add_special_tokens is not False)
+        return await render(body, service, limit, cut)
+    adds = body.add_special_tokens is not False
+    return await service.encode_text(body.prompt, limit, add_special_tokens=adds, truncation=cut)
 
 
 async def detokenize(request: Request) -> Response:

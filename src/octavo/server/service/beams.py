@@ -1,0 +1,93 @@
+"""BeamGeneration: a beam search over the engine for each prompt of one request; it is collected as a Generation is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from octavo.engine.frontend.beam_search import BeamSearch, BeamSearchParams
+from octavo.engine.frontend.logprobs import PositionLogprobs
+from octavo.engine.frontend.output_processor import TIMEOUT_STOP_REASON
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
+from octavo.errors import OverloadedError
+from octavo.request import RequestOptions
+from octavo.server.service.engine_face import Engine
+from octavo.server.service.generation import RETRY_S, EncodedPrompt, Generation, Usage
+
+
+@dataclass(slots=True, kw_only=True)
+class BeamGeneration:
+    """As Generation. Each token of all beams is one Generation of one-token prompts, of which the prefix cache has all but one.
+
+    skip_special_tokens  leave control tokens out of the text
+    eos_token_ids        the model's ends of sequence
+    """
+
+    request_id: str
+    prompts: list[EncodedPrompt]
+    params: BeamSearchParams
+    options: RequestOptions
+    eos_token_ids: Sequence[int]
+    skip_special_tokens: bool = True
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def n(self) -> int:
+        return self.params.beam_width
+
+    async def collect(self, engine: Engine) -> list[RequestOutput]:
+        """One result per prompt, with its beams from the best to the worst. Raises as Generation.collect does."""
+        searches = [
+            BeamSearch(prompt.token_ids, self.params, self.eos_token_ids, engine.max_model_len) for prompt in self.prompts
+        ]
+        start_s, step, timed_out = time.monotonic(), 0, False
+        while steps := [(search, search.prompts) for search in searches if search.prompts]:
+            together = [EncodedPrompt(None, token_ids) for _, prompts in steps for token_ids in prompts]
+            entries = await self._step(engine, together, step, start_s)
+            timed_out = timed_out or None in entries
+            for search, prompts in steps:
+                search.advance([entries.pop(0) for _ in prompts])
+            step += 1
+        self.usage.prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
+        return [self._result(engine, search, timed_out) for search in searches]
+
+    async def _step(
+        self, engine: Engine, prompts: list[EncodedPrompt], step: int, start_s: float
+    ) -> list[PositionLogprobs | None]:
+        """What may follow each of the prompts; None where the time of the request is over."""
+        while True:
+            options = self.options
+            if options.timeout_s is not None:
+                options = replace(options, timeout_s=max(1e-3, options.timeout_s - (time.monotonic() - start_s)))
+            generation = Generation(
+                request_id=f"{self.request_id}-{step}", prompts=prompts, params=self.params.sampling, options=options
+            )
+            try:
+                results = await generation.collect(engine)
+            except OverloadedError:
+                if step == 0:
+                    raise
+                await asyncio.sleep(RETRY_S)  # the request is under way; its next token waits until there is room
+                continue
+            if step == 0:
+                self.usage.cached_tokens = generation.usage.cached_tokens
+            found = [result.outputs[0].logprobs for result in results]
+            return [entries[0] if entries else None for entries in found]
+
+    def _result(self, engine: Engine, search: BeamSearch, timed_out: bool) -> RequestOutput:
+        outputs = []
+        for index, beam in enumerate(search.best()):
+            text = beam.text(
+                engine.tokenizer,
+                shows_end=self.params.include_stop_str_in_output,
+                skip_special_tokens=self.skip_special_tokens,
+            )
+            finish_reason = "stop" if beam.has_ended else "length"
+            stop_reason = TIMEOUT_STOP_REASON if timed_out and not beam.has_ended else None
+            outputs.append(
+                CompletionOutput(index, text, beam.token_ids, beam.cum_logprob, beam.logprobs, finish_reason, stop_reason)
+            )
+            self.usage.completion_tokens += len(beam.token_ids)
+        return RequestOutput(self.request_id, None, search.prompt_token_ids, outputs, finished=True)
