@@ -26,7 +26,7 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("sequence",),
     ("request", "step"),
-    ("sampling_params", "registry", "log", "streams"),
+    ("sampling_params", "registry", "log", "streams", "dialogue"),
     ("structured_outputs", "sandbox"),
     ("errors",),
 )

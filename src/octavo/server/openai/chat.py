@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
@@ -11,19 +11,36 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.engine.frontend.outputs import CompletionOutput
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
-from octavo.server.context import service_of, tenant_of
+from octavo.server.context import context_of, service_of, tenant_of
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.beam_fields import beam_params
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
-from octavo.server.openai.sampling_fields import SamplingFields, check_common, form_values, request_options, sampling_values
-from octavo.server.openai.template_fields import TemplateFields, render
-from octavo.server.service.generation import EncodedPrompt, Generation, new_request_id
+from octavo.server.openai.sampling_fields import (
+    SamplingFields,
+    check_common,
+    form_values,
+    request_options,
+    sampling_values,
+    truncation,
+)
+from octavo.server.openai.template_fields import TemplateFields, conversation, template_options
+from octavo.server.service.chat_turn import (
+    ChatRequest,
+    ChatTurn,
+    ChoiceDelta,
+    ChoiceMessage,
+    NamedTool,
+    ToolChoice,
+    begin_turn,
+)
+from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
 from octavo.server.sse import DONE, EventStream, JsonAnswer
+from octavo.step import TokenLogprobs
 
 _UNSUPPORTED = {
     **UNSUPPORTED_FIELDS,
@@ -36,17 +53,18 @@ _UNSUPPORTED = {
     "reasoning_effort": (),
     "verbosity": ("medium",),
     "include_reasoning": (True,),
-    "documents": (),
-    "chat_template": (),
-    "echo": (),
     "mm_processor_kwargs": (),
-    "add_special_tokens": (),
+    "suffix": (),
 }
 
 
 class ChatBody(SamplingFields, TemplateFields):
-    """The body. max_tokens is the old name of max_completion_tokens; without either the answer may fill the context."""
+    """The body. max_tokens is the old name of max_completion_tokens; without either the answer may fill the context.
 
+    echo  the answer begins with the text of the last message, if that has the role of the answer
+    """
+
+    echo: bool | None = None
     max_tokens: Int32 | None = None
     max_completion_tokens: Int32 | None = None
     tool_choice: Any = None
@@ -56,48 +74,60 @@ class ChatBody(SamplingFields, TemplateFields):
 
 async def create_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
-    service = service_of(request)
+    service, config = service_of(request), context_of(request).config
     body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
-    job = _Job(body, service, await _generation(body, service, tenant_of(request, body.user)))
+    if body.return_tokens_as_token_ids is None:
+        body.return_tokens_as_token_ids = config.return_tokens_as_token_ids
+    asked = await _chat_request(body, service, tenant_of(request, body.user))
+    job = _Job(body, asked.messages[-1], service, await begin_turn(service, asked, new_request_id("chatcmpl")))
     if body.stream:
-        return EventStream(job.stream())
+        return EventStream(job.stream(force_usage=config.enable_force_include_usage))
     return JsonAnswer(job.answer)
 
 
-async def _generation(body: ChatBody, service: Service, tenant: str) -> Generation:
-    """Everything that can be wrong with the body raises here, before any part of it runs."""
+async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRequest:
+    """What the body asks for. What is wrong with it alone raises here, the rest in begin_turn."""
     service.check_model(body.model)
     check_common(body)
-    _check_tool_choice(body)
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
     max_tokens = _max_tokens(body)
+    messages, tools = conversation(body, service)
     form = await form_values(body, service)
-    token_ids = await render(body, service, service.max_model_len)
-    service.require_room(len(token_ids), "messages")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return Generation(
-        request_id=new_request_id("chatcmpl"),
-        prompts=[EncodedPrompt(None, token_ids)],
-        params=service.sampling_params({**sampling_values(body), **form, "max_tokens": max_tokens, "logprobs": logprobs}),
+    return ChatRequest(
+        messages=messages,
+        tools=tools,
+        tool_choice=_tool_choice(body),
+        template=template_options(body),
+        form=form.get("structured_outputs"),
+        sampling={**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs},
         options=request_options(body, tenant),
+        truncation=truncation(body, service, max_tokens),
+        beams=beam_params(body, max_tokens, logprobs),
     )
 
 
-def _check_tool_choice(body: ChatBody) -> None:
-    if body.tool_choice not in (None, "none", "auto", "required") and not isinstance(body.tool_choice, dict):
+def _tool_choice(body: ChatBody) -> ToolChoice:
+    """Raises InvalidRequestError for what is no choice, and for one without tools."""
+    choice = body.tool_choice
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if choice.get("type") != "function" or not isinstance(name, str):
+            raise InvalidRequestError(
+                'tool_choice must be {"type": "function", "function": {"name": ...}} where it is an object', param="tool_choice"
+            )
+        chosen: ToolChoice = NamedTool(name)
+    elif choice in (None, "none", "auto", "required"):
+        chosen = choice or "auto"
+    else:
         raise InvalidRequestError(
-            f"tool_choice is {str(body.tool_choice)[:100]!r}; it must be none, auto, required or an object", param="tool_choice"
+            f"tool_choice is {str(choice)[:100]!r}; it must be none, auto, required or an object", param="tool_choice"
         )
-    if body.tools and body.tool_choice != "none":
-        raise InvalidRequestError(
-            "this server cannot parse tool calls yet; with tools, set tool_choice to none: the model sees the tools, "
-            "and its answer comes back as text",
-            param="tool_choice",
-            code="unsupported_field",
-        )
-    if not body.tools and body.tool_choice not in (None, "none", "auto"):
+    if not body.tools and chosen not in ("none", "auto"):
         raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
+    return chosen
 
 
 def _max_tokens(body: ChatBody) -> int | None:
@@ -116,60 +146,92 @@ def _max_tokens(body: ChatBody) -> int | None:
 class _Job:
     """One chat request on its way to an answer, streamed or whole."""
 
-    def __init__(self, body: ChatBody, service: Service, generation: Generation) -> None:
+    def __init__(self, body: ChatBody, last_message: Mapping[str, Any], service: Service, turn: ChatTurn) -> None:
         self._body = body
-        self._engine = service.engine
         self._tokenizer = service.engine.tokenizer
-        self._generation = generation
-        self._head = answer_head("chat.completion", generation.request_id, service)
+        self._turn = turn
+        generates = body.add_generation_prompt is not False and not body.continue_final_message
+        self._role = service.response_role if generates else last_message["role"]
+        self._echoed = _text(last_message) if body.echo and last_message["role"] == self._role else ""
+        self._head = answer_head("chat.completion", turn.generation.request_id, service)
 
     async def answer(self) -> bytes:
         """The whole answer as JSON."""
-        [result] = await self._generation.collect(self._engine)
-        choices = [
-            {
-                "index": choice.index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                "logprobs": self._logprobs(choice) if self._body.logprobs else None,
-                "finish_reason": choice.finish_reason,
-                "stop_reason": choice.stop_reason,
-            }
-            for choice in result.outputs
-        ]
-        json = {**self._head, "choices": choices, "usage": usage_json(self._generation.usage)}
-        if result.prompt_logprobs is not None:
-            json["prompt_logprobs"] = prompt_logprobs_json(result.prompt_logprobs, self._tokenizer)
+        choices = [self._whole(choice) for choice in await self._turn.collect()]
+        json = {**self._head, "choices": choices, "usage": usage_json(self._turn.usage)}
+        if self._turn.prompt_logprobs is not None:
+            json["prompt_logprobs"] = prompt_logprobs_json(self._turn.prompt_logprobs, self._tokenizer)
+        if self._body.return_token_ids:
+            json["prompt_token_ids"] = self._prompt_token_ids
         return encode(json)
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    def _whole(self, choice: ChoiceMessage) -> dict[str, Any]:
+        content = self._echoed + (choice.content or "") if self._echoed else choice.content
+        json = {
+            "index": choice.index,
+            "message": {"role": self._role, "content": content, "refusal": None},
+            "logprobs": self._logprobs(choice.logprobs),
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+        if self._body.return_token_ids:
+            json["token_ids"] = choice.token_ids
+        return json
+
+    @property
+    def _prompt_token_ids(self) -> list[int]:
+        return self._turn.generation.prompts[0].token_ids
+
+    async def stream(self, *, force_usage: bool) -> AsyncGenerator[bytes, None]:
         """SSE events: per choice the role first, then its text, its finish reason last."""
-        writer = ChunkWriter({**self._head, "object": "chat.completion.chunk"}, self._body.stream_options)
-        usage, started = self._generation.usage, False
-        async with aclosing(self._generation.run(self._engine)) as outputs:
-            async for _, output in outputs:
+        head = {**self._head, "object": "chat.completion.chunk"}
+        writer = ChunkWriter(head, self._body.stream_options, force_usage=force_usage)
+        usage, started = self._turn.usage, False
+        async with aclosing(self._turn.run()) as outputs:
+            async for deltas in outputs:
                 if not started:
                     started = True
                     nothing_yet = replace(usage, completion_tokens=0)
-                    for index in range(self._generation.n):
-                        yield writer.chunk(_ROLE_CHOICE % index, nothing_yet)
-                for delta in output.outputs:
-                    json = self._choice(delta)
-                    if json is not None:
-                        yield writer.chunk(json, usage)
+                    for index in range(self._turn.generation.n):
+                        yield writer.chunk(self._role_choice(index), nothing_yet, self._prompt_ids_key if index == 0 else b"")
+                        if self._echoed:
+                            yield writer.chunk(self._echo_choice(index), nothing_yet)
+                for delta in deltas:
+                    if not delta.is_empty or self._body.return_token_ids:  # it is while there is an unfinished character, or a possible stop string
+                        yield writer.chunk(self._choice(delta), usage)
         if writer.include_usage:
             yield writer.usage_chunk(usage)
         yield DONE
 
-    def _choice(self, delta: CompletionOutput) -> bytes | None:
-        """The delta as JSON, or None while there is nothing to show (an unfinished character, a possible stop string)."""
-        if not delta.text and delta.finish_reason is None and not delta.logprobs:
+    @property
+    def _prompt_ids_key(self) -> bytes:
+        """A further key of the first chunk, where it is asked for."""
+        return b',"prompt_token_ids":' + encode(self._prompt_token_ids) if self._body.return_token_ids else b""
+
+    def _role_choice(self, index: int) -> bytes:
+        content = b'{"role":' + encode(self._role) + b',"content":""}'
+        return choice_json(index, b'"delta":', content, b"null", b"null", b"null")
+
+    def _echo_choice(self, index: int) -> bytes:
+        content = b'{"content":' + encode(self._echoed) + b"}"
+        return choice_json(index, b'"delta":', content, b"null", b"null", b"null")
+
+    def _choice(self, delta: ChoiceDelta) -> bytes:
+        content = b'{"content":' + encode(delta.content) + b"}" if delta.content or delta.logprobs else b"{}"
+        logprobs = encode(self._logprobs(delta.logprobs)) if self._body.logprobs else b"null"
+        more = b',"token_ids":' + encode(delta.token_ids) if self._body.return_token_ids else b""
+        finish, stop = encode(delta.finish_reason), encode(delta.stop_reason)
+        return choice_json(delta.index, b'"delta":', content, logprobs, finish, stop, more)
+
+    def _logprobs(self, entries: Sequence[TokenLogprobs] | None) -> dict[str, Any] | None:
+        """The object for these entries; None where none were asked for."""
+        if not self._body.logprobs:
             return None
-        content = b'{"content":' + encode(delta.text) + b"}" if delta.text or delta.logprobs else b"{}"
-        logprobs = encode(self._logprobs(delta)) if self._body.logprobs else b"null"
-        return choice_json(delta.index, b'"delta":', content, logprobs, encode(delta.finish_reason), encode(delta.stop_reason))
-
-    def _logprobs(self, choice: CompletionOutput) -> dict[str, Any]:
-        return chat_logprobs(choice.logprobs or (), self._tokenizer, self._body.top_logprobs or 0)
+        as_ids = bool(self._body.return_tokens_as_token_ids)
+        return chat_logprobs(entries or (), self._tokenizer, self._body.top_logprobs or 0, as_ids)
 
 
-_ROLE_CHOICE = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"stop_reason":null}'
+def _text(message: Mapping[str, Any]) -> str:
+    """The text of a message; its parts with a line break between them, as templates get them."""
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)

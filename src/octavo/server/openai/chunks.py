@@ -48,13 +48,16 @@ class ChunkWriter:
         self._head = b"data: " + encode(head)[:-1] + b',"choices":['
         self.include_usage = include_usage
         self._continuous_usage = include_usage and options is not None and bool(options.continuous_usage_stats)
-        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
 
-    def chunk(self, choice: bytes, usage: Usage) -> bytes:
-        """One chunk with one choice, given as JSON. usage is the count so far, written only where it was asked for."""
+    def chunk(self, choice: bytes, usage: Usage, more: bytes = b"") -> bytes:
+        """One chunk with one choice, given as JSON. usage is the count so far, written only where it was asked for.
+
+        more: further keys of the chunk, each with a comma before it.
+        """
         if self._continuous_usage:
-            return b"".join((self._head, choice, b'],"usage":', encode(usage_json(usage)), b"}\n\n"))
-        return b"".join((self._head, choice, self._tail))
+            return b"".join((self._head, choice, b"]", more, b',"usage":', encode(usage_json(usage)), b"}\n\n"))
+        return b"".join((self._head, choice, b"]", more, self._tail))
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk after the last choice: no choices, the whole usage."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
 from octavo.engine.frontend.beam_search import BeamSearch, BeamSearchParams
@@ -13,6 +13,7 @@ from octavo.engine.frontend.output_processor import TIMEOUT_STOP_REASON
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import OverloadedError
 from octavo.request import RequestOptions
+from octavo.sampling_params import RequestOutputKind
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.generation import RETRY_S, EncodedPrompt, Generation, Usage
 
@@ -36,6 +37,13 @@ class BeamGeneration:
     @property
     def n(self) -> int:
         return self.params.beam_width
+
+    async def run(
+        self, engine: Engine, output_kind: RequestOutputKind = RequestOutputKind.FINAL_ONLY
+    ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+        """Yield (prompt index, result) at the end, whatever the kind: which beam is the best shows only there."""
+        for index, result in enumerate(await self.collect(engine)):
+            yield index, result
 
     async def collect(self, engine: Engine) -> list[RequestOutput]:
         """One result per prompt, with its beams from the best to the worst. Raises as Generation.collect does."""

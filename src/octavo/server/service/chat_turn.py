@@ -1,0 +1,245 @@
+"""ChatTurn: one turn of a conversation, from the checked request to what the model said. It knows no protocol's names.
+
+body of a protocol -> ChatRequest -> begin_turn -> ChatTurn: run, deltas | collect, whole messages -> answer of the protocol
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from octavo.dialogue.calls import ToolCall, ToolCallDelta, join_calls
+from octavo.engine.frontend.beam_search import BeamSearchParams
+from octavo.engine.frontend.logprobs import PositionLogprobs
+from octavo.engine.frontend.outputs import CompletionOutput
+from octavo.errors import InvalidRequestError
+from octavo.request import NO_OPTIONS, RequestOptions
+from octavo.sampling_params import RequestOutputKind
+from octavo.server.service.beams import BeamGeneration
+from octavo.server.service.generation import EncodedPrompt, Generation, Usage
+from octavo.server.service.service import Service
+from octavo.structured_outputs import StructuredOutputsParams
+from octavo.text.truncation import Truncation
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTool:
+    """A tool_choice: the answer is one call of this tool."""
+
+    name: str
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateOptions:
+    """Switches of the chat template.
+
+    kwargs              further variables for it
+    documents           what it is to show the model besides the conversation, if it knows how
+    source              another template that the request brings, in Jinja; refused where the server does not trust requests so
+    add_special_tokens  put BOS and EOS around as for a plain text, unless the template has
+    """
+
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    kwargs: Mapping[str, Any] | None = None
+    documents: Sequence[Mapping[str, Any]] | None = None
+    source: str | None = None
+    add_special_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """What a client asks for.
+
+    messages          each with role and content (a text, or a list of {"type": "text", "text"}), and, where given, name,
+                      tool_calls, tool_call_id, reasoning_content
+    tools             {"type": "function", "function": {"name", "description", "parameters", "strict"}} each
+    form              the form that is asked for, already checked by Service.engine.check_form
+    sampling          those fields of SamplingParams that the request gives, but structured_outputs
+    splits_reasoning  take the model's reasoning out of the content
+    truncation        how a long prompt is cut; None: it is refused
+    beams             the answers are those of this beam search, which reads no field of sampling; it cannot be streamed
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    template: TemplateOptions = TemplateOptions()
+    form: StructuredOutputsParams | None = None
+    sampling: Mapping[str, Any]
+    options: RequestOptions = NO_OPTIONS
+    splits_reasoning: bool = True
+    truncation: Truncation | None = None
+    beams: BeamSearchParams | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class ChoiceDelta:
+    """What is new of one choice. An empty one (no text, no call, no logprobs, no end) says that it is under way.
+
+    tool_calls     in order; see ToolCallDelta
+    logprobs       of all new tokens, those of reasoning and calls, too; None unless asked for
+    finish_reason  "stop", "length", "tool_calls" (a call was completed); None while it runs
+    stop_reason    see CompletionOutput
+    """
+
+    index: int
+    reasoning: str = ""
+    content: str = ""
+    tool_calls: list[ToolCallDelta] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[PositionLogprobs] | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        has_text = self.reasoning or self.content or self.tool_calls
+        return not has_text and self.finish_reason is None and not self.logprobs
+
+
+@dataclass(slots=True, kw_only=True)
+class ChoiceMessage:
+    """One whole choice: the join of its deltas. reasoning and content are None where there is nothing beside something else."""
+
+    index: int
+    reasoning: str | None
+    content: str | None
+    tool_calls: list[ToolCall]
+    token_ids: list[int]
+    logprobs: list[PositionLogprobs] | None
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+
+class ChatTurn:
+    """A turn that may run, once: streamed or whole.
+
+    generation       the request id, and the usage so far
+    prompt_logprobs  one entry per prompt token where they were asked for, known when the first output is
+    """
+
+    def __init__(self, service: Service, generation: Generation | BeamGeneration) -> None:
+        self.generation = generation
+        self.prompt_logprobs: list[PositionLogprobs | None] | None = None
+        self._engine = service.engine
+
+    @property
+    def usage(self) -> Usage:
+        return self.generation.usage
+
+    async def run(self) -> AsyncGenerator[list[ChoiceDelta], None]:
+        """One list per output of the engine, with a delta for each choice that has news. Closing it aborts the request.
+
+        Raises: what Generation.run raises.
+        """
+        async with aclosing(self._outputs(RequestOutputKind.DELTA)) as outputs:
+            async for choices in outputs:
+                yield [self._delta(choice) for choice in choices]
+
+    async def collect(self) -> list[ChoiceMessage]:
+        """Run to the end: all choices in order. Raises what Generation.run raises."""
+        deltas: dict[int, list[ChoiceDelta]] = {}
+        async with aclosing(self._outputs(RequestOutputKind.FINAL_ONLY)) as outputs:
+            async for choices in outputs:
+                for choice in choices:
+                    deltas.setdefault(choice.index, []).append(self._delta(choice))
+        return [_join(deltas[index]) for index in sorted(deltas)]
+
+    async def _outputs(self, kind: RequestOutputKind) -> AsyncGenerator[list[CompletionOutput], None]:
+        async with aclosing(self.generation.run(self._engine, kind)) as outputs:
+            async for _, output in outputs:
+                if output.prompt_logprobs is not None:
+                    self.prompt_logprobs = output.prompt_logprobs
+                yield output.outputs
+
+    def _delta(self, choice: CompletionOutput) -> ChoiceDelta:
+        return ChoiceDelta(
+            index=choice.index,
+            content=choice.text,
+            token_ids=choice.token_ids,
+            logprobs=choice.logprobs,
+            finish_reason=choice.finish_reason,
+            stop_reason=choice.stop_reason,
+        )
+
+
+async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ChatTurn:
+    """The turn, ready to run. Everything that can be refused raises here: InvalidRequestError naming the field."""
+    if request.tools and request.tool_choice != "none":
+        raise InvalidRequestError(
+            "this server cannot parse tool calls yet; with tools, set tool_choice to none: the model sees the tools, "
+            "and its answer comes back as text",
+            param="tool_choice",
+            code="unsupported_field",
+        )
+    token_ids = await encode_conversation(
+        service, request.messages, request.tools, request.template, service.max_model_len, request.truncation
+    )
+    service.require_room(len(token_ids), "messages")
+    prompts = [EncodedPrompt(None, token_ids)]
+    if request.beams is not None:
+        beams = BeamGeneration(
+            request_id=request_id,
+            prompts=prompts,
+            params=request.beams,
+            options=request.options,
+            eos_token_ids=service.eos_token_ids,
+            skip_special_tokens=request.sampling.get("skip_special_tokens", True),
+        )
+        return ChatTurn(service, beams)
+    form = {} if request.form is None else {"structured_outputs": request.form}
+    generation = Generation(
+        request_id=request_id,
+        prompts=prompts,
+        params=service.sampling_params({**request.sampling, **form}),
+        options=request.options,
+    )
+    return ChatTurn(service, generation)
+
+
+async def encode_conversation(
+    service: Service,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    template: TemplateOptions,
+    max_tokens: int,
+    truncation: Truncation | None = None,
+) -> list[int]:
+    """Token ids of the prompt; see Service.encode_chat."""
+    return await service.encode_chat(
+        messages,
+        max_tokens,
+        tools=tools or None,
+        add_generation_prompt=template.add_generation_prompt,
+        continue_final_message=template.continue_final_message,
+        template_kwargs=template.kwargs,
+        documents=template.documents,
+        chat_template=template.source,
+        add_special_tokens=template.add_special_tokens,
+        truncation=truncation,
+    )
+
+
+def _join(deltas: list[ChoiceDelta]) -> ChoiceMessage:
+    last = deltas[-1]
+    reasoning = "".join(delta.reasoning for delta in deltas)
+    content = "".join(delta.content for delta in deltas)
+    calls = join_calls([call for delta in deltas for call in delta.tool_calls])
+    logprobs = None if last.logprobs is None else [entry for delta in deltas for entry in delta.logprobs or ()]
+    return ChoiceMessage(
+        index=last.index,
+        reasoning=reasoning or None,
+        content=content if content or not (reasoning or calls) else None,
+        tool_calls=calls,
+        token_ids=[token_id for delta in deltas for token_id in delta.token_ids],
+        logprobs=logprobs,
+        finish_reason=last.finish_reason,
+        stop_reason=last.stop_reason,
+    )
