@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from octavo.engine.args import AsyncEngineArgs, EngineArgs
     from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
+    from octavo.engine.frontend.beam_search import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
     from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
     from octavo.engine.frontend.prompt import TextPrompt, TokensPrompt
     from octavo.engine.llm_engine import LLMEngine
@@ -25,6 +26,9 @@ __all__ = [
     "LLM",
     "AsyncEngineArgs",
     "AsyncLLMEngine",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "CompletionOutput",
     "EngineArgs",
     "InvalidRequestError",
@@ -43,6 +47,9 @@ _HOMES = {
     "LLM": "octavo.llm",
     "AsyncEngineArgs": "octavo.engine.args",
     "AsyncLLMEngine": "octavo.engine.frontend.async_llm_engine",
+    "BeamSearchOutput": "octavo.engine.frontend.beam_search",
+    "BeamSearchParams": "octavo.engine.frontend.beam_search",
+    "BeamSearchSequence": "octavo.engine.frontend.beam_search",
     "CompletionOutput": "octavo.engine.frontend.outputs",
     "EngineArgs": "octavo.engine.args",
     "InvalidRequestError": "octavo.errors",

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from octavo.engine.args import EngineArgs
+from octavo.engine.frontend.beam_search import BeamSearch, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from octavo.engine.frontend.outputs import RequestOutput
-from octavo.engine.frontend.prompt import Prompt
+from octavo.engine.frontend.prompt import Prompt, TokensPrompt, read_prompt
 from octavo.engine.guard import Guard, guarded
 from octavo.engine.llm_engine import LLMEngine
+from octavo.engine.progress import UseTqdm, completion_bar
 from octavo.errors import InvalidRequestError
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.progress import PullProgress
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_encoding import encode_chat
-from octavo.text.chat_template import ChatTemplate
+from octavo.text.content_format import content_format
 from octavo.text.tokenizer_face import TokenizerFace
 
 ValueT = TypeVar("ValueT")
@@ -50,7 +48,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        use_tqdm: bool = True,
+        use_tqdm: UseTqdm = True,
         lora_request: None = None,
         priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
@@ -58,7 +56,7 @@ class LLM:
 
         prompts          text, token ids, a TextPrompt or TokensPrompt, or a list of such
         sampling_params  one for all, one per prompt, or None for the model's own defaults
-        use_tqdm         show a progress bar
+        use_tqdm         show a progress bar, or what makes one, such as functools.partial(tqdm, leave=False)
         lora_request     there are no adapters: None
         priority         one for all or one per prompt, lower first; for the scheduler policy that reads it
         Raises InvalidRequestError naming the prompt's index if any is refused; nothing is computed then. A request that fails
@@ -73,7 +71,7 @@ class LLM:
         try:
             for index, request in enumerate(zip(batch, params, priorities, strict=True)):
                 request_ids.append(self._add(index, *request))
-            return self._run(request_ids, bool(use_tqdm))
+            return self._run(request_ids, use_tqdm)
         except BaseException:
             # Refused, or interrupted from the keyboard: leave nothing behind for the next call.
             self.llm_engine.abort_request(request_ids)
@@ -84,21 +82,29 @@ class LLM:
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        use_tqdm: bool = True,
+        use_tqdm: UseTqdm = True,
         lora_request: None = None,
         chat_template: str | None = None,
-        *,
+        chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        *,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja)."""
+        """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja).
+
+        chat_template_content_format  how the template gets the content of messages: as a text ("string"), as a list of parts
+                                      ("openai"), or as it wants it ("auto")
+        documents                     what the template is to show the model besides the conversation, if it knows how
+        """
         engine = self.llm_engine
         template = engine.chat_template
         if chat_template is not None:
-            template = ChatTemplate.for_tokenizer(engine.tokenizer, chat_template)
+            template = template.with_source(chat_template)
+        form = content_format(chat_template_content_format)
         one = not messages or isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", [messages] if one else messages)
         prompts = [
@@ -107,13 +113,50 @@ class LLM:
                 template,
                 conversation,
                 tools=tools,
+                documents=documents,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=chat_template_kwargs,
+                content_format=form,
             )
             for conversation in conversations
         ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority)
+        return self.generate(
+            [self._rendered(ids) for ids in prompts],
+            sampling_params,
+            use_tqdm=use_tqdm,
+            lora_request=lora_request,
+            priority=priority,
+        )
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        lora_request: None = None,
+        use_tqdm: UseTqdm = False,
+    ) -> list[BeamSearchOutput]:
+        """The params.beam_width likeliest continuations of every prompt, the best first; the same in every run.
+
+        use_tqdm  show a progress bar for each token of all beams together
+        Raises InvalidRequestError as `generate` does.
+        """
+        engine, tokenizer = self.llm_engine, self.llm_engine.tokenizer
+        parts = [read_prompt(prompt) for prompt in _as_batch(prompts)]
+        searches = [BeamSearch(engine.token_ids(part), params, engine.eos_token_ids, engine.max_model_len) for part in parts]
+        while any(search.prompts for search in searches):
+            steps = [
+                [TokensPrompt(prompt_token_ids=ids, cache_salt=part.cache_salt or "") for ids in search.prompts]
+                for part, search in zip(parts, searches, strict=True)
+            ]
+            together = [prompt for step in steps for prompt in step]
+            outputs = iter(self.generate(together, params.sampling, use_tqdm=use_tqdm, lora_request=lora_request))
+            for search, step in zip(searches, steps, strict=True):
+                search.advance([next(outputs).next_logprobs() for _ in step])
+        return [
+            BeamSearchOutput([BeamSearchSequence.of(search.prompt_token_ids, beam, tokenizer) for beam in search.best()])
+            for search in searches
+        ]
 
     def memory_stats(self) -> MemoryReport:
         """The KV cache in full: counts, waste, block map, block tables."""
@@ -151,18 +194,19 @@ class LLM:
             raise
         return request_id
 
-    def _run(self, request_ids: list[str], show_progress: bool) -> list[RequestOutput]:
+    def _rendered(self, token_ids: list[int]) -> TokensPrompt:
+        """A conversation as a prompt, with its text for the output."""
+        text = self.llm_engine.tokenizer.decode(token_ids, skip_special_tokens=False)
+        return TokensPrompt(prompt_token_ids=token_ids, prompt=text)
+
+    def _run(self, request_ids: list[str], use_tqdm: UseTqdm) -> list[RequestOutput]:
         """Step until every request has ended; outputs in the order of request_ids."""
         finished: dict[str, RequestOutput] = {}
-        with _progress_bar(disable=not show_progress) as progress:
-            task = progress.add_task("completions", total=len(request_ids), rate="")
-            start_s, num_tokens = time.monotonic(), 0
+        with completion_bar(use_tqdm, len(request_ids)) as advance:
             while self.llm_engine.has_unfinished_requests():
                 for output in self.llm_engine.step():
                     finished[output.request_id] = output
-                    num_tokens += sum(len(choice.token_ids) for choice in output.outputs)
-                    rate = f"{num_tokens / max(1e-9, time.monotonic() - start_s):.1f} tokens/s"
-                    progress.update(task, advance=1, rate=rate)
+                    advance(sum(len(choice.token_ids) for choice in output.outputs))
         return [finished[request_id] for request_id in request_ids]
 
 
@@ -190,16 +234,3 @@ def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, (str, Mapping)) or (len(prompts) > 0 and isinstance(prompts[0], int)):
         return [cast(Prompt, prompts)]
     return list(cast("Sequence[Prompt]", prompts))
-
-
-def _progress_bar(*, disable: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[rate]}"),
-        console=Console(stderr=True),
-        transient=True,
-        disable=disable,
-    )

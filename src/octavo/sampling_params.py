@@ -57,6 +57,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     skip_special_tokens leave control tokens out of the text
     spaces_between_special_tokens  both values give the same text: control tokens stand in it as they are
     structured_outputs  the form the output is held to: StructuredOutputsParams, or a mapping of its fields
+    truncate_prompt_tokens  most tokens of the prompt that are kept, its last ones; -1: as many as the context leaves
     output_kind         what each delivery of LLMEngine and AsyncLLMEngine holds; LLM always delivers once
 
     The fields in `ABSENT` are vLLM's; only the values that ask for nothing are taken. bad_words_ids is the engine's: the token
@@ -86,6 +87,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     structured_outputs: StructuredOutputsParams | None = None
+    truncate_prompt_tokens: int | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     bad_words_ids: list[list[int]] = []
     best_of: Any = None
@@ -95,7 +97,6 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     allowed_token_ids: Any = None
     logits_processors: Any = None
     guided_decoding: Any = None
-    truncate_prompt_tokens: Any = None
     extra_args: Any = None
 
     def __post_init__(self) -> None:
@@ -149,13 +150,15 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
 ABSENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "best_of": ((), "use n, and choose among the outputs by cumulative_logprob"),
-    "use_beam_search": ((False,), "use n and temperature"),
-    "length_penalty": ((1.0,), "it belongs to beam search, which there is not"),
-    "early_stopping": ((False,), "it belongs to beam search, which there is not"),
+    "use_beam_search": ((False,), "call LLM.beam_search with BeamSearchParams"),
+    "length_penalty": ((1.0,), "it belongs to beam search: see BeamSearchParams"),
+    "early_stopping": ((False,), "a beam search ends with max_tokens, or when no beam is left"),
     "allowed_token_ids": (([],), "use logit_bias with 100 for the tokens that are wanted"),
-    "logits_processors": (([],), "use logit_bias or bad_words"),
+    "logits_processors": (
+        ([],),
+        "the sampler is native and calls no Python: use logit_bias, allowed_token_ids, bad_words or structured_outputs",
+    ),
     "guided_decoding": ((), "use structured_outputs"),
-    "truncate_prompt_tokens": ((), "cut the prompt's token ids before the call"),
     "extra_args": (({},), "no plug-in reads it"),
 }
 """Fields of vLLM's SamplingParams that are not here: the values that ask for nothing, and what to do instead."""
@@ -174,6 +177,7 @@ _NUMBERS: dict[str, tuple[type, float, float | None, bool]] = {
     "seed": (int, -_INT64 - 1, _INT64, False),
     "logprobs": (int, 0, MAX_LOGPROBS, False),
     "prompt_logprobs": (int, 0, MAX_LOGPROBS, False),
+    "truncate_prompt_tokens": (int, -1, None, False),
 }
 """Field -> type, lowest and highest value, and whether the lowest is excluded."""
 _SWITCHES = (

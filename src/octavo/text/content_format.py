@@ -24,6 +24,16 @@ _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "ref
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 
+def content_format(name: str) -> ContentFormat | None:
+    """The format that a name of CONTENT_FORMATS means. Raises InvalidRequestError for any other."""
+    if not isinstance(name, str) or name not in CONTENT_FORMATS:
+        raise InvalidRequestError(
+            f"chat_template_content_format is {str(name)[:100]!r}; it must be one of {', '.join(CONTENT_FORMATS)}",
+            param="chat_template_content_format",
+        )
+    return CONTENT_FORMATS[name]
+
+
 def detect_content_format(template: nodes.Template) -> ContentFormat:
     """ "parts" if the template iterates over a message's content."""
     names = {"content"}

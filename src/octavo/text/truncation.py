@@ -8,6 +8,9 @@ from typing import Literal
 
 from octavo.errors import InvalidRequestError
 
+MAX_TRUNCATED = 65536
+"""Most tokens of a prompt that is to be cut, where the context is shorter: a second of work."""
+
 Side = Literal["left", "right"]
 
 

@@ -95,6 +95,33 @@ class Beam:
         return raw.decode("utf-8", "replace")
 
 
+@dataclass(slots=True)
+class BeamSearchSequence:
+    """One continuation as LLM.beam_search returns it. tokens and text begin with the prompt and end with the end of sequence.
+
+    logprobs  one entry per token of the continuation
+    """
+
+    tokens: list[int]
+    logprobs: list[PositionLogprobs]
+    cum_logprob: float
+    text: str
+    finish_reason: str
+
+    @classmethod
+    def of(cls, prompt_token_ids: list[int], beam: Beam, tokenizer: Tokenizer) -> BeamSearchSequence:
+        tokens = prompt_token_ids + beam.token_ids
+        text = tokenizer.decode(tokens, skip_special_tokens=False)
+        return cls(tokens, beam.logprobs, beam.cum_logprob, text, "stop" if beam.has_ended else "length")
+
+
+@dataclass(slots=True)
+class BeamSearchOutput:
+    """The continuations of one prompt, the best first."""
+
+    sequences: list[BeamSearchSequence]
+
+
 class BeamSearch:
     """The search for one prompt. Ties go to the better beam, then to the likelier token: it is a function of the logits.
 

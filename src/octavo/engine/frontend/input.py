@@ -18,6 +18,7 @@ from octavo.grammar.tokens import TokenTable, token_table
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.truncation import MAX_TRUNCATED, Truncation
 
 
 def seeds(seed: int | None) -> Callable[[], int]:
@@ -82,7 +83,7 @@ class InputProcessor:
         self._check_envelope(request_id, options)
         sampling = self._checked_sampling(sampling)
         grammar = self._take_grammar(sampling)
-        token_ids = self._token_ids(parts)
+        token_ids = self.token_ids(parts, sampling)
         max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
         # What has a form ends with it, and there the end is all that may come.
         stop_token_ids = [] if sampling.ignore_eos and not grammar else self.eos_token_ids
@@ -145,11 +146,21 @@ class InputProcessor:
         checked.bad_words_ids = bad_words_ids(checked.bad_words, self._tokenizer)
         return checked
 
-    def _token_ids(self, prompt: PromptParts) -> list[int]:
+    def token_ids(self, prompt: PromptParts, sampling: SamplingParams | None = None) -> list[int]:
+        """Checked token ids of a prompt, cut as sampling says. Raises InvalidRequestError or ContextLengthError."""
+        asked = None if sampling is None else sampling.truncate_prompt_tokens
+        if sampling is None or asked is None:
+            return self._all_token_ids(prompt, self._max_model_len)
+        sampling.truncate_prompt_tokens = None
+        truncation = Truncation.asked(asked, "left", self._max_model_len, sampling.max_tokens)
+        token_ids = self._all_token_ids(prompt, max(self._max_model_len, MAX_TRUNCATED))
+        return truncation.cut(token_ids, self._tokenizer.spec.prefix_ids if prompt.token_ids is None else ())
+
+    def _all_token_ids(self, prompt: PromptParts, limit: int) -> list[int]:
         token_ids = prompt.token_ids
         if token_ids is None:
             assert prompt.text is not None
-            self._tokenizer.require_fits(prompt.text, self._max_model_len, "prompt")
+            self._tokenizer.require_fits(prompt.text, limit, "prompt")
             token_ids = self._tokenizer.encode(prompt.text)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")

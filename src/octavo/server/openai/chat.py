@@ -91,6 +91,12 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
     check_common(body)
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+    if body.best_of not in (None, body.n or 1):
+        raise InvalidRequestError(
+            f"best_of is {body.best_of}; chats answer with all n choices, so leave it out, or use /v1/completions",
+            param="best_of",
+            code="unsupported_field",
+        )
     max_tokens = _max_tokens(body)
     messages, tools = conversation(body, service)
     form = await form_values(body, service)
@@ -197,7 +203,8 @@ class _Job:
                         if self._echoed:
                             yield writer.chunk(self._echo_choice(index), nothing_yet)
                 for delta in deltas:
-                    if not delta.is_empty or self._body.return_token_ids:  # it is while there is an unfinished character, or a possible stop string
+                    # It is empty while there is an unfinished character, or a possible stop string.
+                    if not delta.is_empty or self._body.return_token_ids:
                         yield writer.chunk(self._choice(delta), usage)
         if writer.include_usage:
             yield writer.usage_chunk(usage)

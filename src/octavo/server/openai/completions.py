@@ -49,7 +49,6 @@ class CompletionBody(SamplingFields):
     max_tokens: Int32 | None = DEFAULT_MAX_TOKENS
     echo: bool | None = None
     logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    best_of: Int32 | None = None
     suffix: str | None = None
     add_special_tokens: bool | None = None
 

@@ -53,6 +53,7 @@ class SamplingFields(StructuredFields, TruncationFields):
 
     model: Annotated[str, Field(max_length=1024)] | None = None
     n: Int32 | None = None
+    best_of: Int32 | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None

@@ -81,8 +81,7 @@ class BeamGeneration:
                 continue
             if step == 0:
                 self.usage.cached_tokens = generation.usage.cached_tokens
-            found = [result.outputs[0].logprobs for result in results]
-            return [entries[0] if entries else None for entries in found]
+            return [result.next_logprobs() for result in results]
 
     def _result(self, engine: Engine, search: BeamSearch, timed_out: bool) -> RequestOutput:
         outputs = []

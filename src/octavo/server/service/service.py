@@ -17,10 +17,7 @@ from octavo.server.service.engine_face import Engine
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.content_format import ContentFormat
 from octavo.text.template_process import MAX_PROCESSES
-from octavo.text.truncation import Truncation
-
-MAX_TRUNCATED = 65536
-"""Most tokens of a prompt that is to be cut, where the context is shorter: a second of work."""
+from octavo.text.truncation import MAX_TRUNCATED, Truncation
 
 DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """As in vLLM: absent means the model's generation_config.json, and where that is silent, SamplingParams' default."""
