@@ -17,6 +17,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 512
 MAX_BAD_WORDS = 256
 MAX_LOGIT_BIAS = 1024
+MAX_BIAS = 100.0
 MAX_LOGPROBS = 20
 MAX_N = 64
 MAX_TEMPERATURE = 100.0
@@ -101,7 +102,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
     def __post_init__(self) -> None:
         """Raises InvalidRequestError naming the first field of a wrong type or out of range."""
-        for name, (kind, low, high, low_open) in _NUMBERS.items():
+        for name, (kind, low, high, low_open) in NUMBERS.items():
             value, default = getattr(self, name), _DEFAULTS[name]
             if value is not default:
                 setattr(self, name, default if value is None else _number(name, value, kind, low, high, low_open))
@@ -163,7 +164,7 @@ ABSENT: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 """Fields of vLLM's SamplingParams that are not here: the values that ask for nothing, and what to do instead."""
 
-_NUMBERS: dict[str, tuple[type, float, float | None, bool]] = {
+NUMBERS: dict[str, tuple[type, float, float | None, bool]] = {
     "n": (int, 1, MAX_N, False),
     "max_tokens": (int, 1, _INT64, False),
     "min_tokens": (int, 0, _INT64, False),
@@ -200,16 +201,16 @@ def _number(name: str, value: Any, kind: type, low: float, high: float | None, l
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise _wrong(name, value, noun)
     if not isinstance(value, int) and (not math.isfinite(value) or (kind is int and value % 1)):
-        raise _wrong(name, value, f"{noun}, {_range_text(low, high, low_open)}")
+        raise _wrong(name, value, f"{noun}, {range_text(low, high, low_open)}")
     if kind is float and isinstance(value, int) and abs(value) > _INT64:
-        raise _wrong(name, value, _range_text(low, high, low_open))
+        raise _wrong(name, value, range_text(low, high, low_open))
     checked = kind(value)
     if checked < low or (low_open and checked == low) or (high is not None and checked > high):
-        raise _wrong(name, value, _range_text(low, high, low_open))
+        raise _wrong(name, value, range_text(low, high, low_open))
     return checked
 
 
-def _range_text(low: float, high: float | None, low_open: bool) -> str:
+def range_text(low: float, high: float | None, low_open: bool) -> str:
     """The allowed values in words; a limit of 64 bits is no limit for a reader."""
     if high is None or high == _INT64:
         return "a whole number of 64 bits" if low < -1 else f"{low:g} or more"
@@ -267,7 +268,7 @@ def _bias(value: Any) -> dict[int, float] | None:
         raise InvalidRequestError(
             f"logit_bias has {len(value)} entries; at most {MAX_LOGIT_BIAS} are allowed", param="logit_bias"
         )
-    return {_bias_key(key): _number("logit_bias", bias, float, -100, 100, False) for key, bias in value.items()}
+    return {_bias_key(key): _number("logit_bias", bias, float, -MAX_BIAS, MAX_BIAS, False) for key, bias in value.items()}
 
 
 def _bias_key(key: Any) -> int:
