@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from octavo.engine.args import EngineArgs
@@ -142,8 +143,12 @@ class LLM:
         Raises InvalidRequestError as `generate` does.
         """
         engine, tokenizer = self.llm_engine, self.llm_engine.tokenizer
-        parts = [read_prompt(prompt) for prompt in _as_batch(prompts)]
-        searches = [BeamSearch(engine.token_ids(part), params, engine.eos_token_ids, engine.max_model_len) for part in parts]
+        parts, searches = [], []
+        for index, prompt in enumerate(_as_batch(prompts)):
+            with _named(index):
+                parts.append(read_prompt(prompt))
+                token_ids = engine.token_ids(parts[-1])
+            searches.append(BeamSearch(token_ids, params, engine.eos_token_ids, engine.max_model_len))
         while any(search.prompts for search in searches):
             steps = [
                 [TokensPrompt(prompt_token_ids=ids, cache_salt=part.cache_salt or "") for ids in search.prompts]
@@ -184,14 +189,10 @@ class LLM:
     def _add(self, index: int, prompt: Prompt, sampling: SamplingParams, priority: int) -> str:
         request_id = f"{self._num_requests}"
         self._num_requests += 1
-        try:
+        with _named(index):
             self.llm_engine.add_request(
                 request_id, prompt, sampling, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY
             )
-        except InvalidRequestError as error:
-            error.message = f"prompt {index}: {error.message}"
-            error.args = (error.message,)
-            raise
         return request_id
 
     def _rendered(self, token_ids: list[int]) -> TokensPrompt:
@@ -208,6 +209,17 @@ class LLM:
                     finished[output.request_id] = output
                     advance(sum(len(choice.token_ids) for choice in output.outputs))
         return [finished[request_id] for request_id in request_ids]
+
+
+@contextmanager
+def _named(index: int) -> Iterator[None]:
+    """Within it, a refusal says which prompt it is about."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        error.message = f"prompt {index}: {error.message}"
+        error.args = (error.message,)
+        raise
 
 
 def _per_prompt(name: str, given: Any, kind: type[ValueT], count: int) -> list[ValueT]:

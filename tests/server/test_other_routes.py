@@ -33,9 +33,7 @@ def test_tokenize_renders_messages_as_chat_does(server: LiveServer, http: httpx.
     assert server.engine.requests[0][0] == tokens
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"prompt": "x", "messages": []}, {"messages": [{"role": "user", "content": "x"}], "add_special_tokens": True}]
-)
+@pytest.mark.parametrize("body", [{}, {"prompt": "x", "messages": []}, {"messages": []}])
 def test_tokenize_refuses_what_is_ambiguous(http: httpx.Client, body: dict[str, object]) -> None:
     assert http.post("/tokenize", json=body).status_code == 400
 

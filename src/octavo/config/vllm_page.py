@@ -30,7 +30,7 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | `LLM.llm_engine`, `EngineArgs.add_cli_args`, `from_cli_args` | the same, with any `argparse` parser |
 | `LLM.embed`, `encode`, `classify`, `score` | not there: models generate text |
 | `LLM.beam_search(prompts, BeamSearchParams(...))` | the same; 10 beams at most, ties go to the better beam |
-| `logits_processors`, per request or of the engine | not there: the sampler is native and calls no Python. Use `logit_bias`, `allowed_token_ids`, `bad_words` or `structured_outputs` |
+| `logits_processors`, per request or of the engine | not there: use `logit_bias`, `allowed_token_ids` or `structured_outputs` |
 | `SamplingParams` | the same, checked when it is made; limits: `n` 64, 16 stop strings, `logprobs` 20 |
 | `TextPrompt`, `TokensPrompt`, `RequestOutput`, `CompletionOutput`, `RequestOutputKind` | the same |
 | logprobs of a position | a mapping of token id to `Logprob(logprob, rank, decoded_token)`, the chosen token first |

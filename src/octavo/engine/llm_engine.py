@@ -83,8 +83,10 @@ class LLMEngine:
         return self._input.eos_token_ids
 
     def token_ids(self, prompt: PromptParts) -> list[int]:
-        """Checked token ids of a prompt. Raises InvalidRequestError or ContextLengthError."""
-        return self._input.token_ids(prompt)
+        """Checked token ids of a prompt, which leave room for an answer. Raises InvalidRequestError or ContextLengthError."""
+        token_ids = self._input.token_ids(prompt)
+        self._input.room(len(token_ids))
+        return token_ids
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> LLMEngine:

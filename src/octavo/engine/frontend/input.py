@@ -84,7 +84,7 @@ class InputProcessor:
         sampling = self._checked_sampling(sampling)
         grammar = self._take_grammar(sampling)
         token_ids = self.token_ids(parts, sampling)
-        max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
+        room = self.room(len(token_ids))
         # What has a form ends with it, and there the end is all that may come.
         stop_token_ids = [] if sampling.ignore_eos and not grammar else self.eos_token_ids
         request = Request(
@@ -92,7 +92,7 @@ class InputProcessor:
             prompt_token_ids=token_ids,
             sampling=sampling,
             seed=sampling.seed if sampling.seed is not None else self._random_seed(),
-            max_tokens=max_tokens,
+            max_tokens=room if sampling.max_tokens is None else min(sampling.max_tokens, room),
             stop_token_ids=sorted({*stop_token_ids, *sampling.stop_token_ids}),
             arrival_s=arrival_s,
             cache_salt=self._cache_salt(options.cache_salt, len(token_ids)),
@@ -177,9 +177,9 @@ class InputProcessor:
                 code="token_out_of_range",
             )
 
-    def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
-        """The completion's limit: as asked, but no more than the context leaves. Refuses a prompt that leaves nothing."""
+    def room(self, num_prompt: int) -> int:
+        """Tokens that the context leaves. Raises ContextLengthError if there are none."""
         room = self._max_model_len - num_prompt
         if room < 1:
             raise ContextLengthError.of(f"the prompt has {num_prompt} tokens", self._max_model_len, "prompt")
-        return room if asked is None else min(asked, room)
+        return room
