@@ -22,6 +22,7 @@ def test_the_model_is_listed_and_found(client: openai.OpenAI) -> None:
 def test_tokenize_and_detokenize_are_inverse(http: httpx.Client) -> None:
     tokens = http.post("/tokenize", json={"prompt": "naïve 日本", "return_token_strs": True}).json()
     assert tokens["count"] == len(tokens["tokens"]) == len(tokens["token_strs"])
+    assert "".join(tokens["token_strs"]).startswith("naÃ¯veĠæ")  # as the vocabulary spells them
     assert tokens["max_model_len"] == 512
     assert http.post("/detokenize", json={"tokens": tokens["tokens"]}).json() == {"prompt": "naïve 日本"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from tests.server.conftest import MODEL, LiveServer, live_server
 
 from octavo.config.server import ServerConfig
 from octavo.engine.frontend.beam_search import BeamSearchParams
+from octavo.text.tokenizer import Tokenizer
 
 USER = {"role": "user", "content": "Hello you"}
 STARTED = {"role": "assistant", "content": [{"type": "text", "text": "So"}, {"type": "text", "text": "far"}]}
@@ -24,6 +26,7 @@ FLAGS = ServerConfig(
     enable_force_include_usage=True,
     response_role="model",
     chat_template_content_format="openai",
+    default_chat_template_kwargs='{"close": "<>", "shown": "by default"}',
     disable_fastapi_docs=True,
 )
 
@@ -210,6 +213,32 @@ def test_tokens_as_ids_in_logprobs(plain: LiveServer, flagged: LiveServer) -> No
     chat = {"messages": [USER], "max_tokens": 2, "logprobs": True, "top_logprobs": 1}
     (first, _) = post(flagged, CHAT, **chat)["choices"][0]["logprobs"]["content"]
     assert first["token"] == first["top_logprobs"][0]["token"] == "token_id:38" and first["bytes"] == [ord("G")]
+
+
+def test_variables_of_the_server_yield_to_those_of_the_request(flagged: LiveServer) -> None:
+    template = "{{ close }}{{ shown }}{{ messages|length }}"
+    for own, text in ((None, "<>by default1"), ({"shown": "anew"}, "<>anew1")):
+        tokens = post(flagged, "/tokenize", messages=[USER], chat_template=template, chat_template_kwargs=own)["tokens"]
+        assert bytes_of(flagged, tokens) == text
+
+
+def test_a_model_that_fills_in_the_middle_gets_prefix_and_suffix(flagged: LiveServer) -> None:
+    plain = flagged.engine.tokenizer
+    body = {"prompt": ["def f(", [1, 2]], "suffix": "): pass", "max_tokens": 3}
+    assert refused(flagged, "/v1/completions", **{**body, "prompt": "def f("})["param"] == "suffix"
+    fim = Tokenizer(plain._backend, replace(plain.spec, fim_token_ids=(256, 257, 258), prefix_ids=(256,)))
+    flagged.engine.tokenizer = fim
+    try:
+        for prompt, before in (("def f(", "def f("), (plain.encode("ab"), "ab")):
+            answer = post(flagged, "/v1/completions", **{**body, "prompt": prompt})
+            assert last_prompt(flagged) == f"<|bos|><|bos|>{before}<|im_start|>): pass<|im_end|>"
+            assert answer["usage"]["prompt_tokens"] == len(flagged.engine.requests[-1][0])
+        post(flagged, "/v1/completions", **{**body, "prompt": "x", "add_special_tokens": False})
+        assert last_prompt(flagged) == "<|bos|>x<|im_start|>): pass<|im_end|>"
+        assert refused(flagged, "/v1/completions", prompt="x", suffix="y" * 600)["code"] == "context_length_exceeded"
+        assert refused(flagged, "/v1/completions", prompt="x", suffix="y", truncate_prompt_tokens=4)["code"] == "invalid_value"
+    finally:
+        flagged.engine.tokenizer = plain
 
 
 def test_flags_of_the_server_reach_every_chat(flagged: LiveServer) -> None:

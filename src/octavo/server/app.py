@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo import __version__
-from octavo.config.server import ServerConfig, words_of
+from octavo.config.server import ServerConfig, object_of, words_of
 from octavo.server import admin, control
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.body import Body
@@ -51,6 +51,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
         key_names_tenant=api_keys.names_tenants,
         trusts_request_templates=config.trust_request_chat_template,
         content_format=CONTENT_FORMATS[config.chat_template_content_format],
+        template_kwargs=object_of(config.default_chat_template_kwargs, "default_chat_template_kwargs"),
         response_role=config.response_role,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
     )

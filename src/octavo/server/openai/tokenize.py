@@ -26,7 +26,10 @@ ModelName = Annotated[str, Field(max_length=1024)]
 
 
 class TokenizeBody(TemplateFields, TruncationFields):
-    """Either prompt, a text, or messages, a conversation rendered as /v1/chat/completions would."""
+    """Either prompt, a text, or messages, a conversation rendered as /v1/chat/completions would.
+
+    return_token_strs  the answer holds the tokens as the vocabulary spells them
+    """
 
     model: ModelName | None = None
     prompt: str | None = None
@@ -57,7 +60,7 @@ def _answer(token_ids: list[int], service: Service, with_texts: bool) -> bytes:
             "count": len(token_ids),
             "max_model_len": service.max_model_len,
             "tokens": token_ids,
-            "token_strs": [tokenizer.token_text(i) for i in token_ids] if with_texts else None,
+            "token_strs": [tokenizer.id_to_token(i) for i in token_ids] if with_texts else None,
         }
     )
 

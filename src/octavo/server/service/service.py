@@ -31,6 +31,7 @@ class Service:
     key_names_tenant    whose a request is says its API key, not its `user` field
     trusts_request_templates  a request may bring a chat template of its own
     content_format      how templates get the content of messages; None: as each one wants it
+    template_kwargs     variables of the chat template that requests do not give
     response_role       the role of answers to a generation prompt
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
     """
@@ -41,6 +42,7 @@ class Service:
     system_fingerprint: str
     trusts_request_templates: bool = False
     content_format: ContentFormat | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     response_role: str = "assistant"
     created: int = field(default_factory=lambda: int(time.time()))
     _chat_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_PROCESSES, "octavo-chat"))
@@ -150,7 +152,7 @@ class Service:
                 documents=documents,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
-                template_kwargs=template_kwargs,
+                template_kwargs={**self.template_kwargs, **(template_kwargs or {})},
                 max_tokens=limit,
                 content_format=self.content_format,
                 add_special_tokens=add_special_tokens,
