@@ -156,7 +156,13 @@ class FakeEngine:
         params, prompt = request.sampling, request.prompt_token_ids
         script = self.tokenizer.encode(self.answer, add_special_tokens=False) + [258]
         emitters = [
-            TextEmitter(self.tokenizer, stop=params.stop, include_stop_str_in_output=params.include_stop_str_in_output)
+            TextEmitter(
+                self.tokenizer,
+                stop=params.stop,
+                include_stop_str_in_output=params.include_stop_str_in_output,
+                skip_special_tokens=params.skip_special_tokens,
+                shown_token_ids=params.shown_token_ids,
+            )
             for _ in range(params.n)
         ]
         prompt_logprobs = None if params.prompt_logprobs is None else self._prompt_logprobs(prompt, params.prompt_logprobs)

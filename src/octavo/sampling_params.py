@@ -62,7 +62,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     output_kind         what each delivery of LLMEngine and AsyncLLMEngine holds; LLM always delivers once
 
     The fields in `ABSENT` are vLLM's; only the values that ask for nothing are taken. bad_words_ids is the engine's: the token
-    ids that bad_words come to.
+    ids that bad_words come to. shown_token_ids is the server's: control tokens that stand in the text in spite of
+    skip_special_tokens, for those who look for them there.
     """
 
     n: int = 1
@@ -91,6 +92,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     truncate_prompt_tokens: int | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     bad_words_ids: list[list[int]] = []
+    shown_token_ids: list[int] = []
     best_of: Any = None
     use_beam_search: Any = None
     length_penalty: Any = None

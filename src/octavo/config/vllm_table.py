@@ -63,7 +63,6 @@ _NO_GPU = "it tunes GPUs, and nothing here needs it"
 _TEXT_ONLY = "models read text only, so nothing is limited or cached for images, audio or video"
 _ONE_PROCESS = "one process computes with all CPUs (num_threads); for more, start several servers behind a load balancer"
 _NO_TLS = "put a proxy that speaks TLS in front (nginx, caddy)"
-_NO_PARSERS = "tool calls and reasoning come back as the text that the model writes; parse it in the client"
 _ONE_GRAMMAR = "forms are kept by llguidance, there is no other backend; see docs/structured_outputs.md"
 _NO_PYTHON_SAMPLING = (
     "the sampler is native and calls no Python; use logit_bias, allowed_token_ids, bad_words or structured_outputs"
@@ -202,10 +201,10 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         same("default_chat_template_kwargs"),
         same("response_role"),
         same("trust_request_chat_template"),
-        refuses("enable_auto_tool_choice", _NO_PARSERS, False, switch=True),
-        refuses("tool_call_parser", _NO_PARSERS),
-        refuses("tool_parser_plugin", _NO_PARSERS),
-        refuses("reasoning_parser", _NO_PARSERS),
+        warns("enable_auto_tool_choice", "tools are always there; see docs/tools.md", True, switch=True),
+        same("tool_call_parser", "The chat template tells it by default; see docs/tools.md."),
+        refuses("tool_parser_plugin", "no code of others is loaded; take one of the names that tool_call_parser has"),
+        same("reasoning_parser", "The chat template tells it by default; see docs/tools.md."),
         refuses("guided_decoding_backend", _ONE_GRAMMAR, "auto", "guidance"),
         refuses("structured_outputs_config", _ONE_GRAMMAR),
     ),

@@ -9,6 +9,7 @@ from llguidance import LLMatcher, LLParserLimits, StructTag, grammar_from
 
 from octavo.errors import InvalidRequestError
 from octavo.grammar.schema import explain, parse_schema
+from octavo.grammar.structure import StructureGrammar
 from octavo.structured_outputs import StructuredOutputsParams
 
 MAX_REGEX_LENGTH = 16 << 10
@@ -61,7 +62,7 @@ def _source(params: StructuredOutputsParams, form: str) -> str:
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(f"{param} cannot be read: {_one_line(str(error))}", param=param) from None
         return _checked(source, param)
-    return _checked(_structural_tag(value, param), param)
+    return _checked(_structural_tag(params, value, param), param)
 
 
 def _json(params: StructuredOutputsParams, schema: str | bool | dict[str, Any], param: str) -> str:
@@ -95,15 +96,23 @@ def _choice(choices: list[str], param: str) -> str:
     return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
 
 
-def _structural_tag(text: str, param: str) -> str:
+def _structural_tag(params: StructuredOutputsParams, text: str, param: str) -> str:
     _check_length(text, MAX_GRAMMAR_LENGTH, param)
     try:
         tag = json.loads(text)
+    except (ValueError, RecursionError):
+        tag = None
+    if isinstance(tag, dict) and tag.get("format") is not None:
+        made = StructureGrammar(lambda schema, place: _lark(_json(params, schema, place)), f"{param}.format")
+        return made.grammar(tag["format"])
+    try:
         structures, triggers = tag["structures"], tag["triggers"]
         parts = [(part["begin"], part["schema"], part["end"]) for part in structures]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         raise InvalidRequestError(
-            f'{param} must be JSON of the form {{"structures": [{{"begin", "schema", "end"}}], "triggers": [...]}}', param=param
+            f'{param} must be JSON of the form {{"structures": [{{"begin", "schema", "end"}}], "triggers": [...]}}, '
+            'or {"format": ...}',
+            param=param,
         ) from None
     texts = [part for begin, _, end in parts for part in (begin, end)] + list(triggers)
     if not 0 < len(parts) <= MAX_STRUCTURES or not all(isinstance(part, str) for part in texts):

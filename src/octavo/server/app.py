@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from octavo import __version__
 from octavo.config.server import ServerConfig, object_of, words_of
+from octavo.dialogue.dialect import choose_dialect
 from octavo.server import admin, control
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.body import Body
@@ -54,6 +55,12 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
         template_kwargs=object_of(config.default_chat_template_kwargs, "default_chat_template_kwargs"),
         response_role=config.response_role,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
+        dialect=choose_dialect(
+            engine.chat_template.sources,
+            knows_tools=engine.chat_template.knows_tools,
+            tool_parser=config.tool_call_parser,
+            reasoning_parser=config.reasoning_parser,
+        ),
     )
 
     @asynccontextmanager

@@ -39,7 +39,6 @@ HARMLESS_FIELDS = frozenset(
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
-        "parallel_tool_calls",
         "request_id",
     }
 )

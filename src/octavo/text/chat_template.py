@@ -28,6 +28,7 @@ from octavo.text.library_faults import reason
 from octavo.text.template_process import TemplateProcesses
 from octavo.text.template_render import LocalRenderer, Renderer, TemplateFailed
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.tool_arguments import has_calls, wants_text, with_arguments
 
 MAX_SOURCE_CHARACTERS = 1 << 20
 MAX_REQUEST_SOURCE = 1 << 16
@@ -54,6 +55,7 @@ class _Compiled:
     broken: str
     content_format: ContentFormat
     takes_strings: bool
+    knows_tools: bool
     marks: ControlMarks
 
 
@@ -99,6 +101,7 @@ class ChatTemplate:
                 raise LoadError(compiled.broken)
             if compiled.broken:
                 _logger.warning("%s; chats are refused where it is needed", compiled.broken)
+        self._text_arguments: dict[str, bool] = {}
         self._renderer: Renderer = TemplateProcesses(sources) if isolated else LocalRenderer(sources)
 
     @classmethod
@@ -131,7 +134,7 @@ class ChatTemplate:
         compiled = other._look_at(make_environment(self._clock), None, source)
         if compiled.broken:
             raise InvalidRequestError(compiled.broken, param="chat_template")
-        other._templates = {"default": compiled}
+        other._templates, other._text_arguments = {"default": compiled}, {}
         return other
 
     def warm(self) -> None:
@@ -147,6 +150,17 @@ class ChatTemplate:
     def exists(self) -> bool:
         """False for a model without a template, such as a base model; rendering is then refused."""
         return bool(self._templates)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The templates by their names."""
+        return {name: compiled.source for name, compiled in self._templates.items()}
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether the template for requests with tools shows them; False without one."""
+        compiled = self._templates.get("tool_use", self._templates.get("default"))
+        return compiled is not None and compiled.knows_tools
 
     def render(
         self,
@@ -194,6 +208,8 @@ class ChatTemplate:
         _check_request(extra, add_generation_prompt, continue_final_message)
         takes_strings = compiled.takes_strings and content_format is None
         chat = prepare_messages(messages, content_format or compiled.content_format, takes_strings)
+        if has_calls(chat):
+            chat = plain_data(with_arguments(chat, as_text=self._wants_arguments_as_text(compiled)), "messages", -2)
         given = {"tools": None if tools is None else list(tools), "documents": None if documents is None else list(documents)}
         variables: dict[str, Any] = {name: plain_data(value, name) for name, value in {**given, **extra}.items()}
         if max_characters is not None:
@@ -220,7 +236,9 @@ class ChatTemplate:
             broken = f"{self._origin}: {shown} is not valid Jinja: {reason(error)}"
         literals = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value}
         marks = ControlMarks(self._controls, self._plains, literals)
-        return _Compiled(name, source, broken, detect_content_format(tree), accepts_string_content(tree), marks)
+        knows_tools = any(node.name == "tools" for node in tree.find_all(nodes.Name))
+        wants, takes_strings = detect_content_format(tree), accepts_string_content(tree)
+        return _Compiled(name, source, broken, wants, takes_strings, knows_tools, marks)
 
     def _select(self, tools: object) -> _Compiled:
         """The template for this request: "tool_use" if there are tools and such a template, else "default"."""
@@ -241,10 +259,30 @@ class ChatTemplate:
             code="no_chat_template",
         )
 
+    def _wants_arguments_as_text(self, compiled: _Compiled) -> bool:
+        """Found out when the template is first given a call."""
+        name = compiled.name or ""
+        known = self._text_arguments.get(name)
+        if known is None:
+
+            def render(chat: list[Message]) -> str | None:
+                try:
+                    messages = prepare_messages(chat, compiled.content_format, compiled.takes_strings)
+                    variables = {**self._special_tokens, "tools": None, "documents": None, "add_generation_prompt": False}
+                    return self._render(compiled, {**variables, "messages": messages})
+                except TemplateFailed:
+                    return None
+
+            known = self._text_arguments[name] = wants_text(render)
+        return known
+
+    def _render(self, compiled: _Compiled, variables: Mapping[str, Any]) -> str:
+        source = compiled.source if compiled.name is None else None
+        return self._renderer.render(compiled.name or "", variables, self._clock(), source)
+
     def _run(self, compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
         try:
-            source = compiled.source if compiled.name is None else None
-            return self._renderer.render(compiled.name or "", {**variables, "messages": chat}, self._clock(), source)
+            return self._render(compiled, {**variables, "messages": chat})
         except TemplateFailed as error:
             said = {
                 "raised": f"the chat template refused the messages: {error.reason}",

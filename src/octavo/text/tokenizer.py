@@ -69,6 +69,12 @@ class Tokenizer:
         self._rules: DecoderRules = parse_decoder(description, spec.source)
         self._bytes: dict[int, bytes] = {}
 
+    def control_ids(self, texts: Iterable[str]) -> dict[str, int]:
+        """Those of the texts that are control tokens, with their ids."""
+        wanted = set(texts)
+        found = ((self.added_tokens[token_id], token_id) for token_id in sorted(self.special_token_ids))
+        return {text: token_id for text, token_id in found if text in wanted}
+
     @property
     def adds_bos(self) -> bool:
         """Whether a plain text is given a BOS."""

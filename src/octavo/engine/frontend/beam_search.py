@@ -88,10 +88,11 @@ class Beam:
         own = PositionLogprobs(token_id, logprob, rank, entry.top_ids, entry.top_logprobs, entry.token_text)
         return Beam([*self.token_ids, token_id], [*self.logprobs, own], self.cum_logprob + logprob, has_ended)
 
-    def text(self, tokenizer: Tokenizer, *, shows_end: bool = False, skip_special_tokens: bool = True) -> str:
-        """Text of the continuation; shows_end: of its end of sequence, too."""
+    def text(self, tokenizer: Tokenizer, *, shows_end: bool, hidden: frozenset[int]) -> str:
+        """Text of the continuation without the hidden tokens; shows_end: with that of its end of sequence."""
         token_ids = self.token_ids if shows_end else self.token_ids[: self.num_tokens]
-        raw = tokenizer.tokens_to_bytes(token_ids, skip_special_tokens=skip_special_tokens, at_start=False)
+        kept = [token_id for token_id in token_ids if token_id not in hidden]
+        raw = tokenizer.tokens_to_bytes(kept, skip_special_tokens=False, at_start=False)
         return raw.decode("utf-8", "replace")
 
 

@@ -94,6 +94,7 @@ class OutputProcessor:
                     stop=sampling.stop,
                     include_stop_str_in_output=sampling.include_stop_str_in_output,
                     skip_special_tokens=sampling.skip_special_tokens,
+                    shown_token_ids=sampling.shown_token_ids,
                     min_tokens=sampling.min_tokens,
                 ),
                 CompletionOutput(index, "", [], logprobs=[] if wants_logprobs else None),

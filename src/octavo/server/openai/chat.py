@@ -11,6 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.dialogue.calls import ToolCallDelta
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
@@ -28,17 +29,10 @@ from octavo.server.openai.sampling_fields import (
     truncation,
 )
 from octavo.server.openai.template_fields import TemplateFields, conversation, template_options
-from octavo.server.service.chat_turn import (
-    ChatRequest,
-    ChatTurn,
-    ChoiceDelta,
-    ChoiceMessage,
-    NamedTool,
-    ToolChoice,
-    begin_turn,
-)
+from octavo.server.service.chat_turn import ChatRequest, ChatTurn, ChoiceDelta, ChoiceMessage, TemplateOptions, begin_turn
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.tool_plan import NamedTool, ToolChoice
 from octavo.server.sse import DONE, EventStream, JsonAnswer
 from octavo.step import TokenLogprobs
 
@@ -50,9 +44,7 @@ _UNSUPPORTED = {
     "audio": (),
     "prediction": (),
     "web_search_options": (),
-    "reasoning_effort": (),
     "verbosity": ("medium",),
-    "include_reasoning": (True,),
     "mm_processor_kwargs": (),
     "suffix": (),
 }
@@ -68,6 +60,9 @@ class ChatBody(SamplingFields, TemplateFields):
     max_tokens: Int32 | None = None
     max_completion_tokens: Int32 | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
@@ -105,7 +100,8 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
         messages=messages,
         tools=tools,
         tool_choice=_tool_choice(body),
-        template=template_options(body),
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        template=_template_options(body),
         form=form.get("structured_outputs"),
         sampling={**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs},
         options=request_options(body, tenant),
@@ -114,8 +110,16 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
     )
 
 
+def _template_options(body: ChatBody) -> TemplateOptions:
+    """reasoning_effort is a variable of the template, unless chat_template_kwargs set it."""
+    options = template_options(body)
+    if not body.reasoning_effort:
+        return options
+    return replace(options, kwargs={"reasoning_effort": body.reasoning_effort, **(options.kwargs or {})})
+
+
 def _tool_choice(body: ChatBody) -> ToolChoice:
-    """Raises InvalidRequestError for what is no choice, and for one without tools."""
+    """Raises InvalidRequestError for what is no choice."""
     choice = body.tool_choice
     if isinstance(choice, dict):
         function = choice.get("function")
@@ -124,16 +128,12 @@ def _tool_choice(body: ChatBody) -> ToolChoice:
             raise InvalidRequestError(
                 'tool_choice must be {"type": "function", "function": {"name": ...}} where it is an object', param="tool_choice"
             )
-        chosen: ToolChoice = NamedTool(name)
-    elif choice in (None, "none", "auto", "required"):
-        chosen = choice or "auto"
-    else:
+        return NamedTool(name)
+    if choice not in (None, "none", "auto", "required"):
         raise InvalidRequestError(
             f"tool_choice is {str(choice)[:100]!r}; it must be none, auto, required or an object", param="tool_choice"
         )
-    if not body.tools and chosen not in ("none", "auto"):
-        raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
-    return chosen
+    return choice or "auto"
 
 
 def _max_tokens(body: ChatBody) -> int | None:
@@ -156,6 +156,7 @@ class _Job:
         self._body = body
         self._tokenizer = service.engine.tokenizer
         self._turn = turn
+        self._shows_reasoning = body.include_reasoning is not False
         generates = body.add_generation_prompt is not False and not body.continue_final_message
         self._role = service.response_role if generates else last_message["role"]
         self._echoed = _text(last_message) if body.echo and last_message["role"] == self._role else ""
@@ -172,10 +173,9 @@ class _Job:
         return encode(json)
 
     def _whole(self, choice: ChoiceMessage) -> dict[str, Any]:
-        content = self._echoed + (choice.content or "") if self._echoed else choice.content
         json = {
             "index": choice.index,
-            "message": {"role": self._role, "content": content, "refusal": None},
+            "message": self._message(choice),
             "logprobs": self._logprobs(choice.logprobs),
             "finish_reason": choice.finish_reason,
             "stop_reason": choice.stop_reason,
@@ -203,6 +203,8 @@ class _Job:
                         if self._echoed:
                             yield writer.chunk(self._echo_choice(index), nothing_yet)
                 for delta in deltas:
+                    if not self._shows_reasoning:
+                        delta.reasoning = ""
                     # It is empty while there is an unfinished character, or a possible stop string.
                     if not delta.is_empty or self._body.return_token_ids:
                         yield writer.chunk(self._choice(delta), usage)
@@ -223,8 +225,29 @@ class _Job:
         content = b'{"content":' + encode(self._echoed) + b"}"
         return choice_json(index, b'"delta":', content, b"null", b"null", b"null")
 
+    def _message(self, choice: ChoiceMessage) -> dict[str, Any]:
+        """The message, with tool_calls and reasoning where there are any."""
+        content = self._echoed + (choice.content or "") if self._echoed else choice.content
+        message: dict[str, Any] = {"role": self._role, "content": content, "refusal": None}
+        if choice.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in choice.tool_calls
+            ]
+        if choice.reasoning and self._shows_reasoning:
+            message.update({name: choice.reasoning for name in _REASONING_NAMES})
+        return message
+
     def _choice(self, delta: ChoiceDelta) -> bytes:
-        content = b'{"content":' + encode(delta.content) + b"}" if delta.content or delta.logprobs else b"{}"
+        if delta.tool_calls or delta.reasoning:
+            parts: dict[str, Any] = {name: delta.reasoning for name in _REASONING_NAMES} if delta.reasoning else {}
+            if delta.content:
+                parts["content"] = delta.content
+            if delta.tool_calls:
+                parts["tool_calls"] = [_call_json(call) for call in delta.tool_calls]
+            content = encode(parts)
+        else:
+            content = b'{"content":' + encode(delta.content) + b"}" if delta.content or delta.logprobs else b"{}"
         logprobs = encode(self._logprobs(delta.logprobs)) if self._body.logprobs else b"null"
         more = b',"token_ids":' + encode(delta.token_ids) if self._body.return_token_ids else b""
         finish, stop = encode(delta.finish_reason), encode(delta.stop_reason)
@@ -242,3 +265,14 @@ def _text(message: Mapping[str, Any]) -> str:
     """The text of a message; its parts with a line break between them, as templates get them."""
     content = message["content"]
     return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+
+
+def _call_json(call: ToolCallDelta) -> dict[str, Any]:
+    if call.name is None:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"index": call.index, "id": call.id, "type": "function", "function": function}
+
+
+_REASONING_NAMES = ("reasoning_content", "reasoning")
+"""What vLLM called it first, and calls it now."""

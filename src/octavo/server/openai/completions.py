@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import MAX_LOGPROBS, MAX_N
+from octavo.sampling_params import MAX_LOGPROBS, MAX_N, SamplingParams
 from octavo.server.body import Int32, parse_body
 from octavo.server.context import context_of, service_of, tenant_of
 from octavo.server.json_body import read_json_object
@@ -89,14 +89,8 @@ async def _generation(body: CompletionBody, service: Service, tenant: str) -> Ge
         service.require_room(len(prompt.token_ids), "prompt")
     options, request_id = request_options(body, tenant), new_request_id("cmpl")
     if beams is not None:
-        return BeamGeneration(
-            request_id=request_id,
-            prompts=prompts,
-            params=beams,
-            options=options,
-            eos_token_ids=service.eos_token_ids,
-            skip_special_tokens=body.skip_special_tokens is not False,
-        )
+        sampling = SamplingParams(skip_special_tokens=body.skip_special_tokens is not False)
+        return BeamGeneration.of(service, request_id, prompts, beams, options, sampling)
     return Generation(
         request_id=request_id,
         prompts=prompts,

@@ -13,17 +13,18 @@ from octavo.engine.frontend.output_processor import TIMEOUT_STOP_REASON
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import OverloadedError
 from octavo.request import RequestOptions
-from octavo.sampling_params import RequestOutputKind
+from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.generation import RETRY_S, EncodedPrompt, Generation, Usage
+from octavo.server.service.service import Service
 
 
 @dataclass(slots=True, kw_only=True)
 class BeamGeneration:
     """As Generation. Each token of all beams is one Generation of one-token prompts, of which the prefix cache has all but one.
 
-    skip_special_tokens  leave control tokens out of the text
-    eos_token_ids        the model's ends of sequence
+    hidden_token_ids  control tokens that are left out of the text
+    eos_token_ids     the model's ends of sequence
     """
 
     request_id: str
@@ -31,8 +32,29 @@ class BeamGeneration:
     params: BeamSearchParams
     options: RequestOptions
     eos_token_ids: Sequence[int]
-    skip_special_tokens: bool = True
+    hidden_token_ids: frozenset[int] = frozenset()
     usage: Usage = field(default_factory=Usage)
+
+    @classmethod
+    def of(
+        cls,
+        service: Service,
+        request_id: str,
+        prompts: list[EncodedPrompt],
+        beams: BeamSearchParams,
+        options: RequestOptions,
+        sampling: SamplingParams,
+    ) -> BeamGeneration:
+        """Of `sampling` counts which control tokens are shown, and nothing else."""
+        hidden = service.engine.tokenizer.special_token_ids - set(sampling.shown_token_ids)
+        return cls(
+            request_id=request_id,
+            prompts=prompts,
+            params=beams,
+            options=options,
+            eos_token_ids=service.eos_token_ids,
+            hidden_token_ids=hidden if sampling.skip_special_tokens else frozenset(),
+        )
 
     @property
     def n(self) -> int:
@@ -87,9 +109,7 @@ class BeamGeneration:
         outputs = []
         for index, beam in enumerate(search.best()):
             text = beam.text(
-                engine.tokenizer,
-                shows_end=self.params.include_stop_str_in_output,
-                skip_special_tokens=self.skip_special_tokens,
+                engine.tokenizer, shows_end=self.params.include_stop_str_in_output, hidden=self.hidden_token_ids
             )
             finish_reason = "stop" if beam.has_ended else "length"
             stop_reason = TIMEOUT_STOP_REASON if timed_out and not beam.has_ended else None

@@ -5,12 +5,15 @@ body of a protocol -> ChatRequest -> begin_turn -> ChatTurn: run, deltas | colle
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any
 
-from octavo.dialogue.calls import ToolCall, ToolCallDelta, join_calls
+from octavo.dialogue.calls import MessageDelta, ToolCall, ToolCallDelta, join_calls
+from octavo.dialogue.stream import MessageStream
+from octavo.dialogue.tools import Tools
 from octavo.engine.frontend.beam_search import BeamSearchParams
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput
@@ -20,18 +23,12 @@ from octavo.sampling_params import RequestOutputKind
 from octavo.server.service.beams import BeamGeneration
 from octavo.server.service.generation import EncodedPrompt, Generation, Usage
 from octavo.server.service.service import Service
+from octavo.server.service.tool_plan import ToolChoice, ToolPlan
 from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.truncation import Truncation
 
-
-@dataclass(frozen=True, slots=True)
-class NamedTool:
-    """A tool_choice: the answer is one call of this tool."""
-
-    name: str
-
-
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+PROMPT_END_TOKENS = 16
+"""Enough of a prompt's end to see whether it opened a block of reasoning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +118,16 @@ class ChoiceMessage:
 class ChatTurn:
     """A turn that may run, once: streamed or whole.
 
+    make_stream      what takes one choice apart, made for each; None for one whose text is its content
     generation       the request id, and the usage so far
     prompt_logprobs  one entry per prompt token where they were asked for, known when the first output is
     """
 
-    def __init__(self, service: Service, generation: Generation | BeamGeneration) -> None:
+    def __init__(
+        self, service: Service, generation: Generation | BeamGeneration, make_stream: Callable[[], MessageStream | None]
+    ) -> None:
         self.generation = generation
+        self._streams = [make_stream() for _ in range(generation.n)]
         self.prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._engine = service.engine
 
@@ -160,48 +161,64 @@ class ChatTurn:
                 yield output.outputs
 
     def _delta(self, choice: CompletionOutput) -> ChoiceDelta:
-        return ChoiceDelta(
+        delta = ChoiceDelta(
             index=choice.index,
-            content=choice.text,
             token_ids=choice.token_ids,
             logprobs=choice.logprobs,
             finish_reason=choice.finish_reason,
             stop_reason=choice.stop_reason,
         )
+        stream = self._streams[choice.index]
+        if stream is None:
+            delta.content = choice.text
+            return delta
+        _add(delta, stream.push(choice.text))
+        if choice.finish_reason is not None:
+            _add(delta, stream.finish())
+            if choice.finish_reason == "stop" and stream.made_calls:
+                delta.finish_reason = "tool_calls"
+        return delta
 
 
 async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ChatTurn:
     """The turn, ready to run. Everything that can be refused raises here: InvalidRequestError naming the field."""
-    if request.tools and request.tool_choice != "none":
-        raise InvalidRequestError(
-            "this server cannot parse tool calls yet; with tools, set tool_choice to none: the model sees the tools, "
-            "and its answer comes back as text",
-            param="tool_choice",
-            code="unsupported_field",
-        )
+    dialect, tokenizer = service.dialect, service.engine.tokenizer
+    controls = tokenizer.control_ids(dialect.markers)
+    plan = ToolPlan(
+        dialect,
+        Tools(request.tools),
+        request.tool_choice,
+        parallel=request.parallel_tool_calls,
+        control_markers=tuple(controls),
+    )
+    tools = request.tools if plan.shows_tools else ()
     token_ids = await encode_conversation(
-        service, request.messages, request.tools, request.template, service.max_model_len, request.truncation
+        service, request.messages, tools, request.template, service.max_model_len, request.truncation
     )
     service.require_room(len(token_ids), "messages")
+    prompt_end = tokenizer.decode(token_ids[-PROMPT_END_TOKENS:], skip_special_tokens=False)
+    form = await plan.form(service.engine, request.form, prompt_end)
+    params = service.sampling_params({**request.sampling, **({} if form is None else {"structured_outputs": form})})
+    hidden = tuple(controls) if params.skip_special_tokens else ()
+    make_stream = partial(plan.stream, prompt_end, splits_reasoning=request.splits_reasoning, hidden=hidden)
+    if hidden and make_stream() is not None:
+        params.shown_token_ids = list(controls.values())
     prompts = [EncodedPrompt(None, token_ids)]
     if request.beams is not None:
-        beams = BeamGeneration(
-            request_id=request_id,
-            prompts=prompts,
-            params=request.beams,
-            options=request.options,
-            eos_token_ids=service.eos_token_ids,
-            skip_special_tokens=request.sampling.get("skip_special_tokens", True),
-        )
-        return ChatTurn(service, beams)
-    form = {} if request.form is None else {"structured_outputs": request.form}
-    generation = Generation(
-        request_id=request_id,
-        prompts=prompts,
-        params=service.sampling_params({**request.sampling, **form}),
-        options=request.options,
-    )
-    return ChatTurn(service, generation)
+        if form is not None:
+            raise InvalidRequestError(
+                "use_beam_search does not go with tools that are to be called; set tool_choice to none", param="tool_choice"
+            )
+        beams = BeamGeneration.of(service, request_id, prompts, request.beams, request.options, params)
+        return ChatTurn(service, beams, make_stream)
+    generation = Generation(request_id=request_id, prompts=prompts, params=params, options=request.options)
+    return ChatTurn(service, generation, make_stream)
+
+
+def _add(delta: ChoiceDelta, news: MessageDelta) -> None:
+    delta.reasoning += news.reasoning
+    delta.content += news.content
+    delta.tool_calls += news.tool_calls
 
 
 async def encode_conversation(

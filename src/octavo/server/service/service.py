@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from octavo.dialogue.dialect import Dialect
+from octavo.dialogue.history import as_template_wants
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
 from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
@@ -34,12 +36,14 @@ class Service:
     template_kwargs     variables of the chat template that requests do not give
     response_role       the role of answers to a generation prompt
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
+    dialect             how the model writes reasoning and tool calls
     """
 
     engine: Engine
     model_names: tuple[str, ...]
     key_names_tenant: bool
     system_fingerprint: str
+    dialect: Dialect
     trusts_request_templates: bool = False
     content_format: ContentFormat | None = None
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
@@ -130,9 +134,10 @@ class Service:
         add_special_tokens: bool = False,
         truncation: Truncation | None = None,
     ) -> list[int]:
-        """Token ids of a conversation; early refusal as for a text. chat_template is one that came with the request.
+        """Token ids of a conversation; early refusal as for a text. Tools are shown also where the template knows none.
 
-        In threads of their own: a slow template waits for its process there, and must not take the threads of other work.
+        chat_template is one that came with the request. In threads of their own: a slow template waits for its process there,
+        and must not take the threads of other work.
         """
         if chat_template is not None and not self.trusts_request_templates:
             raise InvalidRequestError(
@@ -141,14 +146,15 @@ class Service:
                 param="chat_template",
                 code="unsupported_field",
             )
+        shown, shown_tools = as_template_wants(self.dialect, messages, tools)
 
         def encode(limit: int) -> list[int]:
             template = self.engine.chat_template
             return encode_chat(
                 self.engine.tokenizer,
                 template if chat_template is None else template.with_source(chat_template),
-                messages,
-                tools=tools,
+                shown,
+                tools=shown_tools,
                 documents=documents,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
