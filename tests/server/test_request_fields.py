@@ -278,6 +278,22 @@ def test_a_beam_search_is_made_of_one_token_requests(plain: LiveServer, path: st
     assert all(choice["finish_reason"] == "length" for choice in answer["choices"])
 
 
+def test_a_beam_search_calls_no_tools(plain: LiveServer) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    body = {"messages": [USER], "tools": [tool], "use_beam_search": True, "max_tokens": 2}
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        assert refused(plain, CHAT, **body, tool_choice=choice)["param"] == "tool_choice"
+    post(plain, CHAT, **body, tool_choice="none")
+
+
+def test_echo_and_prompt_logprobs_each_show_as_many_as_they_ask_for(plain: LiveServer) -> None:
+    body = {"prompt": "abc", "max_tokens": 1, "echo": True}
+    for asked, shown in ((3, 1), (1, 3)):
+        choice = post(plain, "/v1/completions", **body, logprobs=asked, prompt_logprobs=shown)["choices"][0]
+        assert {len(top) for top in choice["logprobs"]["top_logprobs"][1:]} == {asked}
+        assert {len(entry) for entry in choice["prompt_logprobs"][1:]} == {shown}
+
+
 def test_a_beam_search_has_the_logprobs_of_its_own_tokens(plain: LiveServer) -> None:
     body = {"prompt": "ab", "use_beam_search": True, "n": 2, "max_tokens": 3, "logprobs": 2, "return_token_ids": True}
     for choice in post(plain, "/v1/completions", **body)["choices"]:
@@ -289,3 +305,56 @@ def test_a_beam_search_has_the_logprobs_of_its_own_tokens(plain: LiveServer) -> 
 
 def test_the_widest_beams_of_the_page_are_those_of_the_code() -> None:
     assert BeamSearchParams(beam_width=10, max_tokens=1).sampling.logprobs == 20
+
+
+@pytest.mark.parametrize(
+    ("change", "param", "code"),
+    [
+        ({"best_of": 65}, "best_of", "invalid_value"),
+        ({"best_of": 0}, "best_of", "invalid_value"),
+        ({"best_of": 2, "stream": True}, "best_of", "invalid_value"),
+        ({"best_of": 2, "use_beam_search": True}, "best_of", "invalid_value"),
+        ({"use_beam_search": True, "n": 11}, "n", "invalid_value"),
+        ({"use_beam_search": True, "n": 0}, "n", "invalid_value"),
+        ({"use_beam_search": True, "stream": True}, "stream", "invalid_value"),
+        ({"use_beam_search": True, "top_p": 0.5}, "top_p", "unsupported_field"),
+        ({"use_beam_search": True, "stop": ["a"]}, "stop", "unsupported_field"),
+        ({"use_beam_search": True, "guided_choice": ["a"]}, "guided_choice", "unsupported_field"),
+        ({"use_beam_search": True, "logprobs": 5}, "logprobs", "invalid_value"),
+        ({"use_beam_search": True, "length_penalty": 11}, "length_penalty", "invalid_value"),
+        ({"use_beam_search": True, "temperature": -1}, "temperature", "invalid_value"),
+        ({"use_beam_search": True, "echo": True, "logprobs": 1}, "echo", "invalid_value"),
+        ({"length_penalty": 1.5}, "length_penalty", "invalid_value"),
+        ({"early_stopping": True}, "early_stopping", "unsupported_field"),
+        ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "invalid_value"),
+        ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "invalid_value"),
+        ({"truncate_prompt_tokens": 513}, "truncate_prompt_tokens", "invalid_value"),
+        ({"truncate_prompt_tokens": "4"}, "truncate_prompt_tokens", "invalid_type"),
+        ({"truncate_prompt_tokens": 4, "truncation_side": "middle"}, "truncation_side", "invalid_value"),
+        ({"truncation_side": "left"}, "truncation_side", "invalid_value"),
+        ({"suffix": 1}, "suffix", "invalid_type"),
+        ({"suffix": "a", "echo": True}, "echo", "invalid_value"),
+        ({"return_token_ids": "yes"}, "return_token_ids", "invalid_type"),
+        ({"return_tokens_as_token_ids": 1}, "return_tokens_as_token_ids", "invalid_type"),
+        ({"prompt_embeds": "AAAA"}, "prompt_embeds", "unsupported_field"),
+        ({"logits_processors": ["a"]}, "logits_processors", "unsupported_field"),
+    ],
+)
+def test_bad_values_of_these_fields_are_named(plain: LiveServer, change: dict[str, Any], param: str, code: str) -> None:
+    error = refused(plain, "/v1/completions", **{"prompt": "x", **change})
+    assert (error["param"], error["code"]) == (param, code) and error["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"truncation_side": "up"}, "truncation_side is 'up'; it must be 'left' or 'right'"),
+        ({"truncate_prompt_tokens": 900}, "truncate_prompt_tokens is 900; it must be 1 to 512, the length of the context"),
+        ({"best_of": 70}, "best_of is 70; it must be at least n, which is 1, and at most 64"),
+        ({"use_beam_search": True, "n": 30}, "n is 30; with use_beam_search it is the number of beams, 1 to 10"),
+        ({"length_penalty": 2}, "length_penalty is 2; it needs use_beam_search: true"),
+        ({"prompt_embeds": "AA"}, "prompt_embeds is not supported by this server; send the prompt as text or token ids"),
+    ],
+)
+def test_refusals_give_value_limit_and_way_out(plain: LiveServer, change: dict[str, Any], message: str) -> None:
+    assert refused(plain, "/v1/completions", prompt="x", **change)["message"].startswith(message)

@@ -176,6 +176,8 @@ def _wanted(kind: str, limits: Mapping[str, Any]) -> str | None:
         return f"above {limits['gt']:g}"
     if kind == "less_than_equal":
         return f"at most {limits['le']}"
+    if kind == "literal_error":
+        return str(limits["expected"])
     if kind == "string_too_long":
         return f"at most {limits['max_length']} characters long"
     return _KINDS.get(kind)

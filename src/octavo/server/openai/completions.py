@@ -181,7 +181,7 @@ class _Job:
             "stop_reason": None if self._prompt_only else choice.stop_reason,
         }
         if body.prompt_logprobs is not None and prompt_logprobs is not None:
-            json["prompt_logprobs"] = prompt_logprobs_json(prompt_logprobs, self._engine.tokenizer)
+            json["prompt_logprobs"] = prompt_logprobs_json(prompt_logprobs, self._engine.tokenizer, body.prompt_logprobs)
         if body.return_token_ids:
             json["prompt_token_ids"] = prompt.token_ids
             json["token_ids"] = [] if self._prompt_only else choice.token_ids

@@ -82,15 +82,20 @@ def chat_logprobs(
     return {"content": content, "refusal": None}
 
 
-def prompt_logprobs_json(entries: Sequence[TokenLogprobs | None], tokenizer: Tokenizer) -> list[dict[str, Any] | None]:
-    """vLLM's shape: per prompt token null or {token id: {"logprob", "rank", "decoded_token"}}; ranks count from 1."""
+def prompt_logprobs_json(
+    entries: Sequence[TokenLogprobs | None], tokenizer: Tokenizer, num_top: int | None = None
+) -> list[dict[str, Any] | None]:
+    """vLLM's shape: per prompt token null or {token id: {"logprob", "rank", "decoded_token"}}; ranks count from 1.
+
+    num_top: alternatives that are shown; None: all there are.
+    """
     answer: list[dict[str, Any] | None] = []
     for entry in entries:
         if entry is None:
             answer.append(None)
             continue
-        ranked = zip(range(1, len(entry.top_ids) + 1), entry.top_ids, entry.top_logprobs, strict=True)
-        tokens = {str(token_id): (logprob, rank) for rank, token_id, logprob in ranked}
+        ranked = enumerate(zip(entry.top_ids[:num_top], entry.top_logprobs[:num_top], strict=True), 1)
+        tokens = {str(token_id): (logprob, rank) for rank, (token_id, logprob) in ranked}
         tokens[str(entry.token_id)] = (entry.logprob, entry.rank)
         answer.append(
             {
