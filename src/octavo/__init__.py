@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
     from octavo.engine.frontend.beam_search import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
     from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
+    from octavo.engine.frontend.pooling_outputs import EmbeddingRequestOutput, PoolingRequestOutput, ScoringRequestOutput
     from octavo.engine.frontend.prompt import TextPrompt, TokensPrompt
     from octavo.engine.llm_engine import LLMEngine
     from octavo.errors import InvalidRequestError, OctavoError
     from octavo.llm import LLM
+    from octavo.pooling_params import PoolingParams
     from octavo.sampling_params import RequestOutputKind, SamplingParams
     from octavo.structured_outputs import StructuredOutputsParams
 
@@ -30,13 +32,17 @@ __all__ = [
     "BeamSearchParams",
     "BeamSearchSequence",
     "CompletionOutput",
+    "EmbeddingRequestOutput",
     "EngineArgs",
     "InvalidRequestError",
     "LLMEngine",
     "OctavoError",
+    "PoolingParams",
+    "PoolingRequestOutput",
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "TextPrompt",
     "TokensPrompt",
@@ -51,13 +57,17 @@ _HOMES = {
     "BeamSearchParams": "octavo.engine.frontend.beam_search",
     "BeamSearchSequence": "octavo.engine.frontend.beam_search",
     "CompletionOutput": "octavo.engine.frontend.outputs",
+    "EmbeddingRequestOutput": "octavo.engine.frontend.pooling_outputs",
     "EngineArgs": "octavo.engine.args",
     "InvalidRequestError": "octavo.errors",
     "LLMEngine": "octavo.engine.llm_engine",
     "OctavoError": "octavo.errors",
+    "PoolingParams": "octavo.pooling_params",
+    "PoolingRequestOutput": "octavo.engine.frontend.pooling_outputs",
     "RequestOutput": "octavo.engine.frontend.outputs",
     "RequestOutputKind": "octavo.sampling_params",
     "SamplingParams": "octavo.sampling_params",
+    "ScoringRequestOutput": "octavo.engine.frontend.pooling_outputs",
     "StructuredOutputsParams": "octavo.structured_outputs",
     "TextPrompt": "octavo.engine.frontend.prompt",
     "TokensPrompt": "octavo.engine.frontend.prompt",

@@ -132,6 +132,15 @@ def test_outputs_have_the_fields_of_vllm(llm: LLM) -> None:
     assert times.queued_ts <= times.scheduled_ts <= times.first_token_ts <= times.last_token_ts
 
 
+def test_a_message_without_content_has_an_empty_one(llm: LLM) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "tool_calls": [call]}):
+        (output,) = llm.chat([message], GREEDY, use_tqdm=False)
+        assert bytes(output.prompt_token_ids).decode() == "[user][assistant]"
+    with pytest.raises(InvalidRequestError, match="role"):
+        llm.chat([{"content": "x"}], GREEDY, use_tqdm=False)
+
+
 def test_a_refused_prompt_names_itself_and_leaves_nothing_behind(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="prompt 1: the prompt is empty"):
         llm.generate(["fine", ""], GREEDY, use_tqdm=False)

@@ -28,7 +28,8 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | `LLM.generate`, `LLM.chat`, `LLM.get_default_sampling_params` | the same; `lora_request=` must be `None` |
 | `use_tqdm=` | the same: true shows a bar, a callable makes one |
 | `LLM.llm_engine`, `EngineArgs.add_cli_args`, `from_cli_args` | the same, with any `argparse` parser |
-| `LLM.embed`, `encode`, `classify`, `score` | not there: models generate text |
+| `LLM.embed`, `LLM.encode`, `LLM.score`, `PoolingParams` | the same; see [embeddings.md](embeddings.md) |
+| `LLM.classify`, `LLM.reward` | not there: models have no score head |
 | `LLM.beam_search(prompts, BeamSearchParams(...))` | the same; 10 beams at most, ties go to the better beam |
 | `logits_processors`, per request or of the engine | not there: use `logit_bias`, `allowed_token_ids` or `structured_outputs` |
 | `SamplingParams` | the same, checked when it is made; limits: `n` 64, 16 stop strings, `logprobs` 20 |
@@ -37,7 +38,6 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | `LLM.get_tokenizer` | an object with the usual methods of a transformers tokenizer |
 | `AsyncLLMEngine.from_engine_args(args)` | the same, but it must be awaited |
 | errors of a request | `InvalidRequestError`, which is a `ValueError` |
-| values of `logit_bias` beyond -100 and 100 | refused, as OpenAI does; vLLM cuts them |
 | a seed for each request without one | drawn anew, unless `seed` is set |
 
 These fields of `SamplingParams` are not there:

@@ -68,14 +68,17 @@ _NO_PYTHON_SAMPLING = (
     "the sampler is native and calls no Python; use logit_bias, allowed_token_ids, bad_words or structured_outputs"
 )
 _NO_DRAFTS = "every token is computed by the model itself; leave it out, the answers are the same"
+_TASKS = "a model that generates text makes embeddings too, without being asked to; an encoder makes embeddings alone"
 _EDIT_CONFIG = "change config.json in a copy of the model's folder"
 
 TABLE: dict[str, tuple[VllmOption, ...]] = {
     "Model": (
         same("model"),
-        refuses("task", "models generate text, and do nothing else", "auto", "generate"),
-        refuses("runner", "models generate text, and do nothing else", "auto", "generate"),
-        refuses("convert", "models generate text, and do nothing else", "auto", "none"),
+        refuses("task", _TASKS, "auto", "generate", "embed", "embedding", "score"),
+        refuses("runner", _TASKS, "auto", "generate", "pooling"),
+        refuses("convert", _TASKS, "auto", "none", "embed"),
+        same("pooler_config", "Of its fields pooling_type (or seq_pooling_type) and normalize (or use_activation) are there."),
+        same("override_pooler_config", "The older name of pooler_config."),
         same("dtype", "half is float16, float is float32."),
         same("quantization", "gguf is auto; awq, gptq, fp8 and bitsandbytes are not there."),
         same("max_model_len", "2k is 2000, 2K is 2048; auto and -1 are the default."),

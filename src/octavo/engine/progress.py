@@ -15,8 +15,8 @@ UseTqdm = bool | Callable[..., Any]
 
 
 @contextmanager
-def completion_bar(use_tqdm: UseTqdm, total: int) -> Iterator[Callable[[int], None]]:
-    """Within it, call what it gives once for each prompt that is done, with the number of tokens it came to."""
+def completion_bar(use_tqdm: UseTqdm, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Over `what`, such as "completions". Call what it gives once for each prompt that is done, with its number of tokens."""
     if callable(use_tqdm):
         bar = use_tqdm(total=total, desc="Processed prompts", dynamic_ncols=True)
         try:
@@ -25,7 +25,7 @@ def completion_bar(use_tqdm: UseTqdm, total: int) -> Iterator[Callable[[int], No
             bar.close()
         return
     with _rich_bar(disable=not use_tqdm) as progress:
-        task = progress.add_task("completions", total=total, rate="")
+        task = progress.add_task(what, total=total, rate="")
         start_s, so_far = time.monotonic(), 0
 
         def advance(num_tokens: int) -> None:

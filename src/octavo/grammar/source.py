@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from llguidance import LLMatcher, LLParserLimits, StructTag, grammar_from
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, grammar_from
 
 from octavo.errors import InvalidRequestError
+from octavo.grammar.rewrite import rewritten
 from octavo.grammar.schema import explain, parse_schema
+from octavo.grammar.spelling import free_spelling, has_long_texts
 from octavo.grammar.structure import StructureGrammar
 from octavo.structured_outputs import StructuredOutputsParams
 
@@ -20,12 +22,8 @@ MAX_STRUCTURES = 256
 WHITESPACE = r"[ \t\n\r]{0,40}"
 """Between the parts of JSON. Small models fall into endless white space when nothing bounds it."""
 
-LIMITS = LLParserLimits(verbose_errors=False)
+LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=8192, max_lexer_states=65536)
 """Bounds of what a grammar may cost to build and at each token; errors do not repeat the grammar."""
-
-
-_CHOOSE = '%llguidance {"no_forcing": true}\n'
-"""The model chooses how it spells what must come. Otherwise llguidance has the text encoded, and forces those tokens."""
 
 
 def grammar_source(params: StructuredOutputsParams) -> str | None:
@@ -35,7 +33,23 @@ def grammar_source(params: StructuredOutputsParams) -> str | None:
     input, so it runs where it can be stopped (see checker.py).
     """
     form = params.form
-    return None if form is None else _CHOOSE + _lark(_source(params, form))
+    if form is None:
+        return None
+    source = _lark(_source(params, form))
+    if has_long_texts(source):
+        source = free_spelling(source)
+    _check_beginning(source, f"structured_outputs.{form}")
+    return source
+
+
+def _check_beginning(source: str, param: str) -> None:
+    """Some grammars are within the limits, and their first token is not."""
+    matcher = LLMatcher(LLTokenizer("byte"), source, log_level=0, limits=LIMITS)
+    matcher.compute_bitmask()
+    if matcher.is_error():
+        raise InvalidRequestError(
+            f"{param} allows too much at once: {_one_line(matcher.get_error())}", param=param, code="structured_output_too_complex"
+        )
 
 
 def _lark(source: str) -> str:
@@ -66,15 +80,24 @@ def _source(params: StructuredOutputsParams, form: str) -> str:
 
 
 def _json(params: StructuredOutputsParams, schema: str | bool | dict[str, Any], param: str) -> str:
-    parsed = parse_schema(schema, param)
+    parsed, options = parse_schema(schema, param), _json_options(params)
     try:
-        source = LLMatcher.grammar_from_json_schema(json.dumps(parsed), overrides=_json_options(params))
+        source, fault = _compiled(parsed, options)
+        if fault and (other := rewritten(parsed)) is not None:
+            source, still = _compiled(other, options)
+            fault = fault if still else ""
     except ValueError as error:
         raise InvalidRequestError(f"{param} cannot be used: {_one_line(str(error))}", param=param) from None
-    failed, messages = LLMatcher.validate_grammar_with_warnings(source, limits=LIMITS)
-    if failed:
-        raise explain(messages[0], parsed, param)
+    if fault:
+        raise explain(fault, parsed, param)
     return source
+
+
+def _compiled(schema: dict[str, Any], options: Any) -> tuple[str, str]:
+    """The grammar of a schema, and what is wrong with it. Raises ValueError."""
+    source: str = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
+    failed, messages = LLMatcher.validate_grammar_with_warnings(source, limits=LIMITS)
+    return source, messages[0] if failed else ""
 
 
 def _json_options(params: StructuredOutputsParams) -> Any:
@@ -93,7 +116,12 @@ def _choice(choices: list[str], param: str) -> str:
             "characters are allowed",
             param=param,
         )
-    return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
+    # One regular expression: as alternatives of a rule, each of them would be looked at anew at every token.
+    return LLMatcher.grammar_from_regex("|".join("".join(map(_literal, choice)) for choice in choices))
+
+
+def _literal(character: str) -> str:
+    return character if character.isalnum() and character.isascii() else f"\\x{{{ord(character):x}}}"
 
 
 def _structural_tag(params: StructuredOutputsParams, text: str, param: str) -> str:

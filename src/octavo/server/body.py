@@ -47,7 +47,6 @@ HARMLESS_FIELDS = frozenset(
 UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "early_stopping": (),
     "guided_decoding_backend": ("auto",),
-    "allowed_token_ids": (),
     "logits_processors": (),
     "prompt_embeds": (),
     "kv_transfer_params": (),
@@ -64,7 +63,7 @@ _INSTEAD = {
 }
 """What to do instead, where leaving a field out is not the answer."""
 
-EMPTY_MATTERS = frozenset({"prompt", "messages", "tokens"})
+EMPTY_MATTERS = frozenset({"prompt", "messages", "tokens", "input", "query", "queries", "documents", "text_1", "text_2"})
 """Fields in which an empty value is an answer to be refused, or one of its own."""
 
 

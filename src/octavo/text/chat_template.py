@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from octavo.errors import ContextLengthError, InvalidRequestError, LoadError
+from octavo.errors import BusyError, ContextLengthError, InvalidRequestError, LoadError
 from octavo.log import get_logger
 from octavo.text.content_format import (
     ContentFormat,
@@ -136,6 +136,11 @@ class ChatTemplate:
             raise InvalidRequestError(compiled.broken, param="chat_template")
         other._templates, other._text_arguments = {"default": compiled}, {}
         return other
+
+    @property
+    def source(self) -> str | None:
+        """Jinja source of the template in force for chats without tools of their own template; None if there is none."""
+        return self._templates["default"].source if "default" in self._templates else None
 
     def warm(self) -> None:
         """Start what the first rendering needs, without waiting for it."""
@@ -284,6 +289,8 @@ class ChatTemplate:
         try:
             return self._render(compiled, {**variables, "messages": chat})
         except TemplateFailed as error:
+            if error.kind == "busy":
+                raise BusyError(error.reason) from None
             said = {
                 "raised": f"the chat template refused the messages: {error.reason}",
                 "large": f"{error.reason}; send fewer or shorter messages",

@@ -203,6 +203,12 @@ class Tokenizer:
         token_id: int | None = self._backend.token_to_id(text)
         return token_id
 
+    def rules(self) -> str:
+        """Vocabulary and rules as JSON of the library `tokenizers`, for those who encode elsewhere."""
+        with self._lock:
+            text: str = self._backend.to_str()
+        return text
+
     def vocabulary(self) -> dict[str, int]:
         """Every token as the vocabulary spells it -> its id."""
         vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=True)

@@ -70,19 +70,27 @@ class ChatBody(SamplingFields, TemplateFields):
 async def create_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
     service, config = service_of(request), context_of(request).config
-    body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
+    body, turn = await read_chat(request)
     if body.return_tokens_as_token_ids is None:
         body.return_tokens_as_token_ids = config.return_tokens_as_token_ids
-    asked = await _chat_request(body, service, tenant_of(request, body.user))
-    job = _Job(body, asked.messages[-1], service, await begin_turn(service, asked, new_request_id("chatcmpl")))
+    job = _Job(body, service, turn)
     if body.stream:
         return EventStream(job.stream(force_usage=config.enable_force_include_usage))
     return JsonAnswer(job.answer)
 
 
+async def read_chat(request: Request) -> tuple[ChatBody, ChatTurn]:
+    """The body of a request and the turn that it asks for, which has not begun. What is wrong with either raises here."""
+    service = service_of(request)
+    body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
+    asked = await _chat_request(body, service, tenant_of(request, body.user))
+    return body, await begin_turn(service, asked, new_request_id("chatcmpl"))
+
+
 async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRequest:
     """What the body asks for. What is wrong with it alone raises here, the rest in begin_turn."""
     service.check_model(body.model)
+    service.require_text_model()
     check_common(body)
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
@@ -152,14 +160,15 @@ def _max_tokens(body: ChatBody) -> int | None:
 class _Job:
     """One chat request on its way to an answer, streamed or whole."""
 
-    def __init__(self, body: ChatBody, last_message: Mapping[str, Any], service: Service, turn: ChatTurn) -> None:
+    def __init__(self, body: ChatBody, service: Service, turn: ChatTurn) -> None:
         self._body = body
         self._tokenizer = service.engine.tokenizer
         self._turn = turn
         self._shows_reasoning = body.include_reasoning is not False
         generates = body.add_generation_prompt is not False and not body.continue_final_message
-        self._role = service.response_role if generates else last_message["role"]
-        self._echoed = _text(last_message) if body.echo and last_message["role"] == self._role else ""
+        last = turn.last_message
+        self._role = service.response_role if generates else last["role"]
+        self._echoed = _text(last) if body.echo and last["role"] == self._role else ""
         self._head = answer_head("chat.completion", turn.generation.request_id, service)
 
     async def answer(self) -> bytes:

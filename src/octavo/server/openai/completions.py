@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import MAX_LOGPROBS, MAX_N, SamplingParams
+from octavo.sampling_params import MAX_LOGPROBS, MAX_N
 from octavo.server.body import Int32, parse_body
 from octavo.server.context import context_of, service_of, tenant_of
 from octavo.server.json_body import read_json_object
@@ -56,19 +56,25 @@ class CompletionBody(SamplingFields):
 async def create_completion(request: Request) -> Response:
     """POST /v1/completions."""
     service, config = service_of(request), context_of(request).config
-    body = parse_body(CompletionBody, await read_json_object(request))
+    body, generation = await read_completion(request)
     if body.return_tokens_as_token_ids is None:
         body.return_tokens_as_token_ids = config.return_tokens_as_token_ids
-    generation = await _generation(body, service, tenant_of(request, body.user))
     job = _Job(body, service, generation)
     if isinstance(generation, Generation) and body.stream:
         return EventStream(job.stream(generation, force_usage=config.enable_force_include_usage))
     return JsonAnswer(job.answer)
 
 
+async def read_completion(request: Request) -> tuple[CompletionBody, Generation | BeamGeneration]:
+    """The body of a request and the generation that it asks for, which has not begun."""
+    body = parse_body(CompletionBody, await read_json_object(request))
+    return body, await _generation(body, service_of(request), tenant_of(request, body.user))
+
+
 async def _generation(body: CompletionBody, service: Service, tenant: str) -> Generation | BeamGeneration:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     service.check_model(body.model)
+    service.require_text_model()
     check_common(body)
     keep = _check_best_of(body)
     if body.max_tokens is not None and body.max_tokens < (0 if body.echo else 1):
@@ -87,18 +93,15 @@ async def _generation(body: CompletionBody, service: Service, tenant: str) -> Ge
     form = await form_values(body, service)
     for prompt in prompts:
         service.require_room(len(prompt.token_ids), "prompt")
-    options, request_id = request_options(body, tenant), new_request_id("cmpl")
-    if beams is not None:
-        sampling = SamplingParams(skip_special_tokens=body.skip_special_tokens is not False)
-        return BeamGeneration.of(service, request_id, prompts, beams, options, sampling)
-    return Generation(
-        request_id=request_id,
+    generation = Generation(
+        request_id=new_request_id("cmpl"),
         prompts=prompts,
         params=service.sampling_params({**_values(body, keep), **form}),
-        options=options,
+        options=request_options(body, tenant),
         keep=keep,
         counts_completion=body.max_tokens != 0,
     )
+    return generation if beams is None else BeamGeneration.instead_of(generation, beams, service)
 
 
 def _values(body: CompletionBody, keep: int | None) -> dict[str, Any]:

@@ -70,6 +70,7 @@ class SamplingFields(StructuredFields, TruncationFields):
     ignore_eos: bool | None = None
     min_tokens: Count | None = None
     logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[Count] | None = None
     bad_words: list[str] | None = None
     detokenize: bool | None = None
     skip_special_tokens: bool | None = None

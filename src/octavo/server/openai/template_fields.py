@@ -26,7 +26,7 @@ class TemplateFields(Body):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     chat_template: str | None = None
-    documents: list[dict[str, Any]] | None = None
+    documents: Any = None
     add_special_tokens: bool | None = None
 
 

@@ -13,7 +13,7 @@ from octavo.engine.frontend.output_processor import TIMEOUT_STOP_REASON
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import OverloadedError
 from octavo.request import RequestOptions
-from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sampling_params import RequestOutputKind
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.generation import RETRY_S, EncodedPrompt, Generation, Usage
 from octavo.server.service.service import Service
@@ -36,24 +36,18 @@ class BeamGeneration:
     usage: Usage = field(default_factory=Usage)
 
     @classmethod
-    def of(
-        cls,
-        service: Service,
-        request_id: str,
-        prompts: list[EncodedPrompt],
-        beams: BeamSearchParams,
-        options: RequestOptions,
-        sampling: SamplingParams,
-    ) -> BeamGeneration:
-        """Of `sampling` counts which control tokens are shown, and nothing else."""
+    def instead_of(cls, generation: Generation, beams: BeamSearchParams, service: Service) -> BeamGeneration:
+        """Of the generation's own params counts which control tokens are shown, and nothing else. Both have one usage."""
+        sampling = generation.params
         hidden = service.engine.tokenizer.special_token_ids - set(sampling.shown_token_ids)
         return cls(
-            request_id=request_id,
-            prompts=prompts,
+            request_id=generation.request_id,
+            prompts=generation.prompts,
             params=beams,
-            options=options,
+            options=generation.options,
             eos_token_ids=service.eos_token_ids,
             hidden_token_ids=hidden if sampling.skip_special_tokens else frozenset(),
+            usage=generation.usage,
         )
 
     @property

@@ -120,13 +120,23 @@ class ChatTurn:
 
     make_stream      what takes one choice apart, made for each; None for one whose text is its content
     generation       the request id, and the usage so far
+    last_message     the one that is answered, or continued
     prompt_logprobs  one entry per prompt token where they were asked for, known when the first output is
     """
 
     def __init__(
-        self, service: Service, generation: Generation | BeamGeneration, make_stream: Callable[[], MessageStream | None]
+        self,
+        service: Service,
+        generation: Generation,
+        make_stream: Callable[[], MessageStream | None],
+        *,
+        last_message: Mapping[str, Any] | None = None,
+        beams: BeamGeneration | None = None,
     ) -> None:
+        """beams: what runs instead of the generation, and counts into its usage."""
         self.generation = generation
+        self.last_message = last_message or {}
+        self._source = beams or generation
         self._streams = [make_stream() for _ in range(generation.n)]
         self.prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._engine = service.engine
@@ -154,7 +164,7 @@ class ChatTurn:
         return [_join(deltas[index]) for index in sorted(deltas)]
 
     async def _outputs(self, kind: RequestOutputKind) -> AsyncGenerator[list[CompletionOutput], None]:
-        async with aclosing(self.generation.run(self._engine, kind)) as outputs:
+        async with aclosing(self._source.run(self._engine, kind)) as outputs:
             async for _, output in outputs:
                 if output.prompt_logprobs is not None:
                     self.prompt_logprobs = output.prompt_logprobs
@@ -191,10 +201,7 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
         parallel=request.parallel_tool_calls,
         control_markers=tuple(controls),
     )
-    tools = request.tools if plan.shows_tools else ()
-    token_ids = await encode_conversation(
-        service, request.messages, tools, request.template, service.max_model_len, request.truncation
-    )
+    token_ids = await _encode(service, request, plan, service.max_model_len)
     service.require_room(len(token_ids), "messages")
     prompt_end = tokenizer.decode(token_ids[-PROMPT_END_TOKENS:], skip_special_tokens=False)
     form = await plan.form(service.engine, request.form, prompt_end)
@@ -203,16 +210,33 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
     make_stream = partial(plan.stream, prompt_end, splits_reasoning=request.splits_reasoning, hidden=hidden)
     if hidden and make_stream() is not None:
         params.shown_token_ids = list(controls.values())
-    prompts = [EncodedPrompt(None, token_ids)]
+    generation = Generation(
+        request_id=request_id, prompts=[EncodedPrompt(None, token_ids)], params=params, options=request.options
+    )
+    beams = None
     if request.beams is not None:
         if form is not None:
             raise InvalidRequestError(
                 "use_beam_search does not go with tools that are to be called; set tool_choice to none", param="tool_choice"
             )
-        beams = BeamGeneration.of(service, request_id, prompts, request.beams, request.options, params)
-        return ChatTurn(service, beams, make_stream)
-    generation = Generation(request_id=request_id, prompts=prompts, params=params, options=request.options)
-    return ChatTurn(service, generation, make_stream)
+        beams = BeamGeneration.instead_of(generation, request.beams, service)
+    return ChatTurn(service, generation, make_stream, last_message=request.messages[-1], beams=beams)
+
+
+async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) -> int:
+    """Tokens of the prompt that begin_turn would make, also where it is too long for the context.
+
+    Raises InvalidRequestError as begin_turn does, and where there are clearly more than max_tokens.
+    """
+    plan = ToolPlan(service.dialect, Tools(request.tools), request.tool_choice, parallel=request.parallel_tool_calls)
+    return len(await _encode(service, request, plan, max_tokens))
+
+
+async def _encode(service: Service, request: ChatRequest, plan: ToolPlan, max_tokens: int) -> list[int]:
+    """Token ids of the prompt, with the tools that the model is to be told of."""
+    tools = request.tools if plan.shows_tools else ()
+    return await encode_conversation(service, request.messages, tools, request.template, max_tokens, request.truncation)
+
 
 
 def _add(delta: ChoiceDelta, news: MessageDelta) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from octavo.dialogue.dialect import Dialect
 from octavo.dialogue.history import as_template_wants
+from octavo.engine.frontend.input import require_text_model
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
 from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
@@ -83,6 +84,10 @@ class Service:
                 param="model",
                 code="model_not_found",
             )
+
+    def require_text_model(self) -> None:
+        """Raise InvalidRequestError for a model that makes embeddings alone."""
+        require_text_model(self.engine.model_config)
 
     def tenant(self, key_owner: str | None, user: str | None) -> str:
         """Whose request it is: the owner of its key where there are several keys, else the `user` it names."""
