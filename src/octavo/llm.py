@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
+from octavo.dialogue.dialect import choose_dialect
+from octavo.dialogue.history import as_template_wants
+from octavo.dialogue.tools import Tools
 from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.beam_search import BeamSearch, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from octavo.engine.frontend.outputs import RequestOutput
@@ -96,6 +99,8 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja).
 
+        tools are shown to the model, also where its template knows none; its calls come back as the text that it writes.
+
         chat_template_content_format  how the template gets the content of messages: as a text ("string"), as a list of parts
                                       ("openai"), or as it wants it ("auto")
         documents                     what the template is to show the model besides the conversation, if it knows how
@@ -107,19 +112,22 @@ class LLM:
         form = content_format(chat_template_content_format)
         one = not messages or isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", [messages] if one else messages)
+        dialect = choose_dialect(template.sources, knows_tools=template.knows_tools)
+        given = Tools(tools).given if tools else None
+        shown = [as_template_wants(dialect, conversation, given) for conversation in conversations]
         prompts = [
             encode_chat(
                 engine.tokenizer,
                 template,
                 [_with_content(message) for message in conversation],
-                tools=tools,
+                tools=shown_tools,
                 documents=documents,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=chat_template_kwargs,
                 content_format=form,
             )
-            for conversation in conversations
+            for conversation, shown_tools in shown
         ]
         return self.generate(
             [self._rendered(ids) for ids in prompts],
