@@ -70,7 +70,8 @@ def _of_sampling() -> list[tuple[str, str, str]]:
         ("`stop`, `bad_words`", f"{sampling_params.MAX_STOP_LENGTH}", "characters of each"),
         ("`bad_words`", f"{sampling_params.MAX_BAD_WORDS}", "words"),
         ("`stop_token_ids`, `logit_bias`", f"{sampling_params.MAX_LOGIT_BIAS:,}", "entries"),
-        ("`logit_bias`", f"{-sampling_params.MAX_BIAS:g} to {sampling_params.MAX_BIAS:g}", "value"),
+        ("`logit_bias`", f"{-sampling_params.MAX_BIAS:g} to {sampling_params.MAX_BIAS:g}", "value; what is beyond is cut"),
+        ("`allowed_token_ids`", f"{sampling_params.MAX_ALLOWED_TOKENS:,}", "entries"),
     ]
 
 
