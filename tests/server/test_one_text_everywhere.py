@@ -56,8 +56,7 @@ CONVERSATIONS: list[list[Any]] = [
 SAMPLINGS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 0.9, "seed": 7, "top_k": 40, "top_p": 0.95}]
 
 
-@pytest.mark.parametrize("messages", CONVERSATIONS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(("messages", "sampling"), zip(CONVERSATIONS, SAMPLINGS, strict=True))
 def test_one_text(sdk: openai.OpenAI, claude: anthropic.Anthropic, messages: list[Any], sampling: dict[str, Any]) -> None:
     fields: Any = {"model": MODEL, "extra_body": sampling}
     chat = sdk.chat.completions.create(

@@ -73,6 +73,10 @@ class Tokenizer:
         found = ((self.added_tokens[token_id], token_id) for token_id in sorted(self.special_token_ids))
         return {text: token_id for text, token_id in found if text in wanted}
 
+    def added_id(self, text: str) -> int | None:
+        """The id of an added token, be it a control token or not."""
+        return next((token_id for token_id, added in self.added_tokens.items() if added == text), None)
+
     @property
     def adds_bos(self) -> bool:
         """Whether a plain text is given a BOS."""

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.dialogue.recorded import CASES, SEOUL, TOOLS, Case
 
 from octavo.dialogue.calls import MessageDelta, ToolCallDelta, join_calls
-from octavo.dialogue.dialect import TOOL_FORMATS, choose_dialect
+from octavo.dialogue.dialect import REASONING, TOOL_FORMATS, choose_dialect
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools
 from octavo.errors import ConfigError
@@ -165,3 +165,10 @@ def test_hostile_text_is_taken_apart_in_time(text: str) -> None:
         pieces = [text[at : at + 5] for at in range(0, len(text), 5)]
         reasoning, content, calls = taken_apart(stream_of(parser), pieces)
         assert (reasoning, content, calls) == ("", text, [])
+
+
+def test_the_page_lists_every_parser() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tools.md").read_text()
+    about = [(name, entry.about) for name, entry in TOOL_FORMATS.items()]
+    for name, text in [*about, *((name, text) for name, (_, text) in REASONING.items())]:
+        assert f"| `{name}` | {text.replace('<', '&lt;').replace('|', chr(92) + '|')} |" in page
