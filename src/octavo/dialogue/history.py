@@ -38,7 +38,7 @@ def as_template_wants(
     as messages of the user.
     """
     if not all(isinstance(message, Mapping) for message in messages):
-        return list(messages), None  # type: ignore[arg-type]  # whoever renders them says what is wrong
+        return list(messages), None  # type: ignore[arg-type]  # the template says what is wrong with them
     if dialect.template_knows_tools:
         return _with_short_ids(dialect, messages), None if tools is None else list(tools)
     plain: Messages = []

@@ -13,6 +13,7 @@ from tests.unit.dialogue.recorded import CASES, SEOUL, TOOLS, Case
 
 from octavo.dialogue.calls import MessageDelta, ToolCallDelta, join_calls
 from octavo.dialogue.dialect import REASONING, TOOL_FORMATS, choose_dialect
+from octavo.dialogue.reasoning import THINK, THINK_ALWAYS
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools
 from octavo.errors import ConfigError
@@ -115,6 +116,12 @@ def test_answer_that_begins_inside_reasoning() -> None:
     for text, reasoning, content in (("Hm.</think>Hi", "Hm.", "Hi"), ("<think>Hm.</think>Hi", "Hm.", "Hi"), ("Hm.", "Hm.", "")):
         for pieces in ([text], list(text)):
             assert taken_apart(stream_of("hermes", starts_inside=True), pieces) == (reasoning, content, [])
+
+
+def test_the_prompt_says_whether_an_answer_begins_inside_reasoning() -> None:
+    ends = ("assistant\n", "assistant\n<think>\n", "<think>\n\n</think>\n\n")
+    assert [THINK.starts_inside(end) for end in ends] == [False, True, False]
+    assert [THINK_ALWAYS.starts_inside(end) for end in ends] == [True, True, False]
 
 
 def test_markers_that_are_control_tokens_never_reach_the_client() -> None:

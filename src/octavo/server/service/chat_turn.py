@@ -193,6 +193,7 @@ class ChatTurn:
 
 async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ChatTurn:
     """The turn, ready to run. Everything that can be refused raises here: InvalidRequestError naming the field."""
+    service.require_text_model()
     dialect, tokenizer = service.dialect, service.engine.tokenizer
     controls = tokenizer.control_ids(dialect.markers)
     plan = ToolPlan(
