@@ -225,6 +225,7 @@ async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) 
 
     Raises InvalidRequestError as begin_turn does, and where there are clearly more than max_tokens.
     """
+    service.require_text_model()
     tools, parallel = Tools(request.tools), request.parallel_tool_calls
     plan = ToolPlan(service.dialect, tools, request.tool_choice, parallel=parallel, text=request.form)
     return len(await _encode(service, request, plan, max_tokens))
