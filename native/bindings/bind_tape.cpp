@@ -166,6 +166,7 @@ void bind_recorder(nb::module_& module) {
           nb::arg("gate_up"))
       .def("select_rows", &Recorder::select_rows, nb::arg("x"), nb::call_guard<nb::gil_scoped_release>())
       .def("softcap", &Recorder::softcap, nb::arg("x"), nb::arg("cap"), nb::call_guard<nb::gil_scoped_release>())
+      .def("scale", &Recorder::scale, nb::arg("x"), nb::arg("factor"), nb::call_guard<nb::gil_scoped_release>())
       .def("seal", &Recorder::seal, nb::arg("output"), "End the recording; output is what Executor.read gives.");
 }
 

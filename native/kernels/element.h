@@ -30,11 +30,23 @@ void gelu_mul(const ElementArgs& args) {
   for_each_element(args, [](F16x gate, F16x up) { return mul(gelu_tanh(gate), up); });
 }
 
-// cap * tanh(a / cap); b is not read.
-void softcap(const ElementArgs& args) {
+// The same for an op of a alone; b is not read.
+template <typename Op>
+inline void for_each_element_of_a(const ElementArgs& args, Op op) {
   ElementArgs unary = args;
   unary.b = args.a;
   unary.ldb = args.lda;
-  const F16x cap = broadcast(args.cap);
-  for_each_element(unary, [cap](F16x a, F16x) { return mul(cap, tanh(div(a, cap))); });
+  for_each_element(unary, [op](F16x a, F16x) { return op(a); });
+}
+
+// cap * tanh(a / cap).
+void softcap(const ElementArgs& args) {
+  const F16x cap = broadcast(args.scalar);
+  for_each_element_of_a(args, [cap](F16x a) { return mul(cap, tanh(div(a, cap))); });
+}
+
+// factor * a.
+void scale(const ElementArgs& args) {
+  const F16x factor = broadcast(args.scalar);
+  for_each_element_of_a(args, [factor](F16x a) { return mul(factor, a); });
 }

@@ -176,14 +176,14 @@ struct QuantiseArgs {
   int32_t row_begin, row_end;
 };
 
-struct ElementArgs {         // out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), softcap (cap * tanh(a / cap))
+struct ElementArgs {         // out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), softcap (s * tanh(a / s)), scale (s * a)
   const float* a;
   const float* b;
   float* out;
   int64_t lda, ldb, ldout;
   int32_t cols;
   int32_t row_begin, row_end;
-  float cap;
+  float scalar;              // s
 };
 
 constexpr int32_t kSampleScratch = 5;
@@ -230,6 +230,7 @@ struct KernelTable {
   void (*silu_mul)(const ElementArgs&);
   void (*gelu_mul)(const ElementArgs&);
   void (*softcap)(const ElementArgs&);
+  void (*scale)(const ElementArgs&);
   void (*sample)(const SampleArgs&);
   double (*probe_fma)(int64_t rounds, float* sink);    // multiply-accumulates done; sink holds two floats
   double (*probe_int8)(int64_t rounds, float* sink);

@@ -21,6 +21,7 @@ const char* op_name(OpCode op) {
     case OpCode::gelu_mul: return "gelu_mul";
     case OpCode::select_rows: return "select_rows";
     case OpCode::softcap: return "softcap";
+    case OpCode::scale: return "scale";
   }
   return "";
 }

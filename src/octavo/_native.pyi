@@ -234,6 +234,8 @@ class Recorder:
 
     def softcap(self, x: View, cap: float) -> View: ...
 
+    def scale(self, x: View, factor: float) -> View: ...
+
     def seal(self, output: View) -> Recording:
         """End the recording; output is what Executor.read gives."""
 

@@ -281,6 +281,10 @@ class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
         """cap * tanh(x / cap), element-wise."""
         ...
 
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """factor * x, element-wise; factor rounded to float32."""
+        ...
+
 
 class Model(Protocol[Weight_co, Vector_co]):
     """One architecture with its parameters loaded."""
