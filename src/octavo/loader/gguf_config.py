@@ -9,7 +9,7 @@ from octavo.errors import LoadError
 from octavo.loader.fields import Fields, shown
 from octavo.loader.formats import dequantise
 from octavo.loader.gguf import GgufFile, GgufTensor
-from octavo.loader.hf_config import (
+from octavo.loader.hf_common import (
     MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,

@@ -1,83 +1,79 @@
-"""Llama 1 to 3 (Touvron et al., 2023; Dubey et al., 2024) and the families of its shape: Mistral, Qwen 2 and 3, SmolLM2.
+"""Decoder: the one program of all families: embedding, layers, final norm, output head.
 
-What differs between them is in the configuration: biases, head sizes, which layers slide, the rope's scaling.
+What differs between families is in the configuration (biases, head sizes, which layers slide or are rotated, multipliers) and
+in their Family (where the norms stand, what is normalised, how files pack the weights).
 """
 
 from __future__ import annotations
 
 from typing import Generic
 
-from octavo.config.model import ModelConfig, RopeConfig
+from octavo.config.model import ModelConfig
 from octavo.models.blocks import MLP, Attention, load_embedding, load_head, load_norm
+from octavo.models.family import Family, Names
 from octavo.models.source import ParameterSource
 from octavo.ops.interface import Ops, Tensor, Vector, Weight
 
 
 class Layer(Generic[Weight, Vector]):
-    """One decoder layer: x += attention(norm(x)); x += mlp(norm(x)). The switches are those of Attention."""
+    """One decoder layer: x += norm(attention(norm(x))); x += norm(mlp(norm(x))), with those norms that the family has."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        source: ParameterSource[Weight, Vector],
-        layer: int,
-        rope: RopeConfig,
-        *,
-        qk_norm: bool,
-        gguf_interleaved: bool,
-    ) -> None:
-        prefix, gguf, hidden = f"model.layers.{layer}", f"blk.{layer}", config.hidden_size
-        self._attention_norm = load_norm(source, f"{prefix}.input_layernorm", f"{gguf}.attn_norm", hidden)
-        self._attention = Attention(config, source, layer, rope, qk_norm=qk_norm, gguf_interleaved=gguf_interleaved)
-        self._mlp_norm = load_norm(source, f"{prefix}.post_attention_layernorm", f"{gguf}.ffn_norm", hidden)
-        self._mlp = MLP(config, source, layer)
+    def __init__(self, config: ModelConfig, source: ParameterSource[Weight, Vector], layer: int, family: Family) -> None:
+        def norm(names: Names | None) -> Vector | None:
+            if names is None:
+                return None
+            name, gguf = f"model.layers.{layer}.{names.folder}", f"blk.{layer}.{names.gguf}"
+            return load_norm(source, name, gguf, config.hidden_size, family.norm_offset)
+
+        self._before_attention = norm(family.norms.before_attention)
+        self._attention = Attention(config, source, layer, family)
+        self._after_attention = norm(family.norms.after_attention)
+        self._before_mlp = norm(family.norms.before_mlp)
+        self._mlp = MLP(config, source, layer, family)
+        self._after_mlp = norm(family.norms.after_mlp)
         self._norm_eps = config.norm_eps
+        self._stream_eps = stream_eps(config)
 
     def forward(self, ops: Ops[Tensor, Weight, Vector], x: Tensor) -> Tensor:
         """x [num_tokens, hidden_size] -> same shape."""
-        x = ops.add(x, self._attention.forward(ops, ops.rms_norm(x, self._attention_norm, self._norm_eps)))
-        return ops.add(x, self._mlp.forward(ops, ops.rms_norm(x, self._mlp_norm, self._norm_eps)))
+        attended = self._attention.forward(ops, self._normalised(ops, x, self._before_attention, self._stream_eps))
+        x = ops.add(x, self._normalised(ops, attended, self._after_attention, self._norm_eps))
+        fed = self._mlp.forward(ops, self._normalised(ops, x, self._before_mlp, self._stream_eps))
+        return ops.add(x, self._normalised(ops, fed, self._after_mlp, self._norm_eps))
+
+    def _normalised(self, ops: Ops[Tensor, Weight, Vector], x: Tensor, norm: Vector | None, eps: float) -> Tensor:
+        return x if norm is None else ops.rms_norm(x, norm, eps)
 
 
 class Decoder(Generic[Weight, Vector]):
-    """A whole model: embedding, layers, final norm, output head. The switches are those of Attention."""
+    """A whole model of a family."""
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        source: ParameterSource[Weight, Vector],
-        *,
-        qk_norm: bool = False,
-        gguf_interleaved: bool = False,
-    ) -> None:
+    def __init__(self, config: ModelConfig, source: ParameterSource[Weight, Vector], family: Family) -> None:
         self._embedding = load_embedding(config, source)
-        self._layers = [
-            Layer(config, source, layer, config.rope, qk_norm=qk_norm, gguf_interleaved=gguf_interleaved)
-            for layer in range(config.num_layers)
-        ]
-        self._norm = load_norm(source, "model.norm", "output_norm", config.hidden_size)
+        self._layers = [Layer(config, source, layer, family) for layer in range(config.num_layers)]
+        self._norm = load_norm(source, "model.norm", "output_norm", config.hidden_size, family.norm_offset)
         self._head = load_head(config, source)
-        self._norm_eps = config.norm_eps
+        self._embedding_scale = config.embedding_scale / config.residual_multiplier
+        self._norm_eps = stream_eps(config)
+        self._logit_scale = 1.0 / config.logits_scaling
+        self._final_softcap = config.final_softcap
 
     def forward(self, ops: Ops[Tensor, Weight, Vector]) -> Tensor:
         """Logits [num_logits, vocab_size] of one step."""
-        x = ops.embedding(self._embedding)
+        x = ops.embedding(self._embedding, self._embedding_scale)
         for layer in self._layers:
             x = layer.forward(ops, x)
         x = ops.rms_norm(ops.select_rows(x), self._norm, self._norm_eps)
-        return ops.linear(x, self._head)
+        if self._logit_scale != 1.0:
+            x = ops.scale(x, self._logit_scale)
+        logits = ops.linear(x, self._head)
+        return logits if self._final_softcap is None else ops.softcap(logits, self._final_softcap)
 
 
-def load_llama(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
-    """Llama, and Mistral (Jiang et al., 2023), whose layers all slide if the configuration has a window."""
-    return Decoder(config, source, gguf_interleaved=True)
+def stream_eps(config: ModelConfig) -> float:
+    """The epsilon of norms of the residual stream.
 
-
-def load_qwen2(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
-    """Qwen 1.5, 2 and 2.5 (Yang et al., 2024): biases on q, k and v; upper layers may slide."""
-    return Decoder(config, source)
-
-
-def load_qwen3(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
-    """Qwen 3, dense (Yang et al., 2025): heads of q and k are normalised before they are rotated; upper layers may slide."""
-    return Decoder(config, source, qk_norm=True)
+    Granite adds residual_multiplier * sublayer(norm(x)) to x. The stream is held divided by that multiplier instead, so that a
+    sum needs no product: a norm of it gives the same with an epsilon divided by the multiplier's square.
+    """
+    return config.norm_eps / config.residual_multiplier**2
