@@ -23,7 +23,7 @@ _BASE: Config = {
     "eos_token_id": 2,
     "torch_dtype": "float32",
 }
-_YARN: Config = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32, "beta_fast": 32.0, "beta_slow": 1.0}
+_YARN: Config = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}
 _LONGROPE: Config = {
     "type": "longrope",
     "short_factor": [1.0, 1.1, 1.2, 1.4, 1.7, 2.0],
@@ -81,7 +81,7 @@ def _gemma2(**changes: Any) -> Config:
     defaults = {
         "head_dim": 24,
         "hidden_activation": "gelu_pytorch_tanh",
-        "query_pre_attn_scalar": 20,
+        "query_pre_attn_scalar": 24,
         "sliding_window": 8,
         "attn_logit_softcapping": 2.0,
         "final_logit_softcapping": 3.0,
@@ -135,7 +135,9 @@ VARIANTS: dict[str, Variant] = {
     "granite4": Variant(_granite4(tie_word_embeddings=True)),
     "granite4-unrotated": Variant(_granite4(position_embedding_type=None)),
     "gemma2": Variant(_gemma2()),
-    "gemma2-uncapped": Variant(_gemma2(attn_logit_softcapping=None, final_logit_softcapping=None, attention_bias=True)),
+    "gemma2-uncapped": Variant(
+        _gemma2(attn_logit_softcapping=None, final_logit_softcapping=None, attention_bias=True, query_pre_attn_scalar=20)
+    ),
     "glm": Variant(_glm("GlmForCausalLM", "glm")),
     "glm4": Variant(_glm("Glm4ForCausalLM", "glm4")),
     "glm4-whole-heads": Variant(_glm("Glm4ForCausalLM", "glm4", attention_bias=False, partial_rotary_factor=1.0)),

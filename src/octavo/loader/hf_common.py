@@ -17,6 +17,8 @@ from octavo.loader.rope_config import extended_context, rope_from_fields
 MAX_VOCAB, MAX_WIDTH, MAX_LAYERS, MAX_HEADS, MAX_HEAD_DIM, MAX_POSITION = 1 << 24, 1 << 20, 1024, 4096, 4096, 1 << 30
 MAX_WINDOW = 1 << 62
 """Files write "no window" as the largest number that they can."""
+MIN_MULTIPLIER, MAX_MULTIPLIER = 1e-6, 1e6
+"""Of embeddings, sublayers, scores and logits (Granite): what leaves an epsilon divided by a square finite."""
 _LAYER_KINDS: dict[str, LayerKind] = {"full_attention": "full", "sliding_attention": "sliding"}
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_pytorch_tanh", "gelu": "gelu"}
 _DTYPES = ("float32", "bfloat16", "float16")

@@ -74,10 +74,10 @@ def model_config(fields: Fields, generation: Fields) -> ModelConfig:
         section = fields.section("quantization_config")
         method = section.text("quant_method", "unknown") if section else "unknown"
         raise fields.error("quantization_config", f"names the unsupported method {shown(method)}; load a GGUF file instead")
-    name = next((name for name in names if name in _READERS), None)
+    name = next((name for name in names if name in READERS), None)
     if name is None:
-        raise fields.error("architectures", f"names the unknown {', '.join(names)[:100]}; known: {', '.join(_READERS)}")
-    return _READERS[name](fields, generation)
+        raise fields.error("architectures", f"names the unknown {', '.join(names)[:100]}; known: {', '.join(READERS)}")
+    return READERS[name](fields, generation)
 
 
 def generation_defaults(generation: Fields) -> dict[str, float | int]:
@@ -177,7 +177,7 @@ def _gemma3_text_part(fields: Fields, generation: Fields) -> ModelConfig:
     return _gemma3(text_part(fields), generation)
 
 
-_READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
+READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _mistral,
     "MinistralForCausalLM": _mistral,
@@ -187,3 +187,4 @@ _READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
     "Gemma3ForConditionalGeneration": _gemma3_text_part,
     **FAMILY_READERS,
 }
+"""Name in `architectures` -> what reads the rest of the file."""

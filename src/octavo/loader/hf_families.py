@@ -8,8 +8,11 @@ from dataclasses import replace
 from octavo.config.model import ModelConfig
 from octavo.loader.fields import Fields, shown
 from octavo.loader.hf_common import (
+    MAX_LAYERS,
+    MAX_MULTIPLIER,
     MAX_WIDTH,
     MAX_WINDOW,
+    MIN_MULTIPLIER,
     dense_config,
     gemma_embedding_scale,
     read_activation,
@@ -17,8 +20,6 @@ from octavo.loader.hf_common import (
     text_part,
 )
 from octavo.loader.rope_config import ropes_by_layer_kind
-
-_MAX_MULTIPLIER = 1e6
 
 
 def _phi3(fields: Fields, generation: Fields) -> ModelConfig:
@@ -35,7 +36,7 @@ def _phi3(fields: Fields, generation: Fields) -> ModelConfig:
 
 def _smollm3(fields: Fields, generation: Fields) -> ModelConfig:
     """SmolLM3: every fourth layer is not rotated; those are the ones that slide, if any do."""
-    num_layers = fields.integer("num_hidden_layers")
+    num_layers = fields.integer("num_hidden_layers", high=MAX_LAYERS)
     if fields.has("no_rope_layers"):
         flags = fields.value("no_rope_layers")
         if not isinstance(flags, list) or len(flags) < num_layers or any(flag not in (0, 1) for flag in flags):
@@ -118,7 +119,7 @@ def _granite4(fields: Fields, generation: Fields) -> ModelConfig:
 
 def _with_multipliers(config: ModelConfig, fields: Fields) -> ModelConfig:
     def multiplier(key: str) -> float:
-        return fields.number(key, 1.0, low_open=True, high=_MAX_MULTIPLIER)
+        return fields.number(key, 1.0, low=MIN_MULTIPLIER, high=MAX_MULTIPLIER)
 
     return replace(
         config,
