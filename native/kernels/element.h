@@ -30,23 +30,25 @@ void gelu_mul(const ElementArgs& args) {
   for_each_element(args, [](F16x gate, F16x up) { return mul(gelu_tanh(gate), up); });
 }
 
-// The same for an op of a alone; b is not read.
-template <typename Op>
-inline void for_each_element_of_a(const ElementArgs& args, Op op) {
-  ElementArgs unary = args;
-  unary.b = args.a;
-  unary.ldb = args.lda;
-  for_each_element(unary, [op](F16x a, F16x) { return op(a); });
+// For an op that does not read b.
+inline ElementArgs unary(const ElementArgs& args) {
+  ElementArgs same = args;
+  same.b = args.a;
+  same.ldb = args.lda;
+  return same;
 }
 
-// cap * tanh(a / cap).
+void gelu(const ElementArgs& args) {
+  for_each_element(unary(args), [](F16x a, F16x) { return gelu_erf(a); });
+}
+
+// cap * tanh(a / cap)
 void softcap(const ElementArgs& args) {
   const F16x cap = broadcast(args.scalar);
-  for_each_element_of_a(args, [cap](F16x a) { return mul(cap, tanh(div(a, cap))); });
+  for_each_element(unary(args), [cap](F16x a, F16x) { return mul(cap, tanh(div(a, cap))); });
 }
 
-// factor * a.
 void scale(const ElementArgs& args) {
   const F16x factor = broadcast(args.scalar);
-  for_each_element_of_a(args, [factor](F16x a) { return mul(factor, a); });
+  for_each_element(unary(args), [factor](F16x a, F16x) { return mul(factor, a); });
 }

@@ -23,6 +23,8 @@ from octavo.engine.frontend.supervisor import Patience
 from octavo.errors import ConfigError, EngineDeadError, LoadError
 from octavo.sampling_params import SamplingParams
 
+pytestmark = pytest.mark.alone
+
 FAKE_CORE = (sys.executable, str(Path(__file__).resolve().parents[1] / "fake_core_process.py"))
 SHORT = SamplingParams(max_tokens=5, seed=0)
 LONG = SamplingParams(max_tokens=100, ignore_eos=True, seed=0)
@@ -204,11 +206,16 @@ def test_other_files_are_not_served_under_the_old_name(change: str, model: Path,
             await kill_core(engine)
             health = await until_ill(engine, "have changed since the server was started")
             assert str(tmp_path) not in health and "config.json" not in health
-            with pytest.raises(EngineDeadError, match="have changed"):
+            with pytest.raises(EngineDeadError, match="have changed") as refused:
                 await engine.add_request("x", SHORT)
+            assert refused.value.code == "model_changed" and "start the server anew" in refused.value.message
             (tmp_path / "old.json").rename(config)
             await until_well(engine)
             assert await text_of(engine, "hello") == before
+            await kill_core(engine)
+            with pytest.raises(EngineDeadError) as down:
+                await engine.add_request("x", SHORT)
+            assert down.value.code == "engine_unavailable"
 
     run(test())
 

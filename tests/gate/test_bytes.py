@@ -1,7 +1,7 @@
 """The bytes gate: a request's tokens and logprobs are a function of weights, request and seed alone.
 
-48 mixed requests on the real model give identical bytes alone and in company, whole and in chunks, cold and warm, preempted,
-on one thread and two, eager and from the tape, streamed and not. Each test asserts that its mechanism really ran.
+48 mixed requests give identical bytes alone and in company, whole and in chunks, cold and warm, preempted, on one thread and
+several, eager and from the tape, streamed and not. Each test asserts that its mechanism really ran.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AMPLE_BLOCKS = 1200
 def make_engine(model: Path, **options: Any) -> LLMEngine:
     defaults: dict[str, Any] = {
         "model": str(model),
-        "num_threads": 2,
+        "num_threads": 1,
         "block_size": BLOCK_SIZE,
         "num_gpu_blocks_override": AMPLE_BLOCKS,
         "max_model_len": MAX_MODEL_LEN,
@@ -44,9 +44,9 @@ def jobs() -> list[GateRequest]:
 
 
 @pytest.fixture(scope="module")
-def alone(smollm2_gguf: Path, jobs: list[GateRequest]) -> Iterator[list[bytes]]:
+def alone(smollm2_start: Path, jobs: list[GateRequest]) -> Iterator[list[bytes]]:
     """Each request by itself, cold, whole prompt in one chunk: what every other way of serving must equal."""
-    engine = make_engine(smollm2_gguf, max_num_batched_tokens=2048, chunked_prefill_size=2048)
+    engine = make_engine(smollm2_start, max_num_batched_tokens=2048, chunked_prefill_size=2048)
     witness = Witness(engine)
     outputs = serve_alone(engine, jobs)
     engine.shutdown()
@@ -61,17 +61,19 @@ def assert_equal(outputs: list[RequestOutput], alone: list[bytes], how: str) -> 
     assert not different, f"{how}: requests {different} differ from what they give alone"
 
 
-def test_one_batch_gives_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
-    engine = make_engine(smollm2_gguf)
+def test_one_batch_gives_the_same_bytes(smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
+    engine = make_engine(smollm2_start)
     witness = Witness(engine)
     assert_equal(serve_all(engine, jobs), alone, "one batch")
-    assert witness.num_together >= 16, "the requests did not run together"
+    assert witness.num_together >= 12, "the requests did not run together"
     engine.shutdown()
 
 
 @pytest.mark.parametrize("chunk", [16, 2048])
-def test_chunk_size_does_not_change_a_byte(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], chunk: int) -> None:
-    engine = make_engine(smollm2_gguf, chunked_prefill_size=chunk, max_num_batched_tokens=max(256, chunk))
+def test_chunk_size_does_not_change_a_byte(
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], chunk: int
+) -> None:
+    engine = make_engine(smollm2_start, num_threads=2, chunked_prefill_size=chunk, max_num_batched_tokens=max(256, chunk))
     witness = Witness(engine)
     assert_equal(serve_all(engine, jobs), alone, f"chunks of {chunk}")
     for num_prompt, sizes in witness.chunks():
@@ -81,19 +83,19 @@ def test_chunk_size_does_not_change_a_byte(smollm2_gguf: Path, jobs: list[GateRe
 
 
 def test_a_prompt_longer_than_the_largest_step_is_cut_and_gives_the_same_bytes(
-    smollm2_gguf: Path, jobs: list[GateRequest]
+    smollm2_start: Path, jobs: list[GateRequest]
 ) -> None:
     """Alone and whole in a step of 4,096; behind each other and cut in steps of 2,048, whose chunks are of every size."""
     chunk, size = 2048, 2600
     prompt = [token for job in jobs for token in job.prompt]
     long = [GateRequest(prompt[start : start + size], jobs[start].params) for start in (0, 4, 8)]
     options: dict[str, Any] = {"max_model_len": 2700, "num_gpu_blocks_override": 3 * 2700 // BLOCK_SIZE + 3}
-    engine = make_engine(smollm2_gguf, max_num_batched_tokens=4096, chunked_prefill_size=4096, **options)
+    engine = make_engine(smollm2_start, max_num_batched_tokens=4096, chunked_prefill_size=4096, **options)
     whole = Witness(engine)
     expected = [fingerprint(output) for output in serve_alone(engine, long)]
     engine.shutdown()
     assert [sizes for _, sizes in whole.chunks()] == [[size]] * 3
-    engine = make_engine(smollm2_gguf, max_num_batched_tokens=chunk, chunked_prefill_size=chunk, **options)
+    engine = make_engine(smollm2_start, max_num_batched_tokens=chunk, chunked_prefill_size=chunk, **options)
     witness = Witness(engine)
     assert_equal(serve_all(engine, long), expected, "longer than a step")
     engine.shutdown()
@@ -101,9 +103,9 @@ def test_a_prompt_longer_than_the_largest_step_is_cut_and_gives_the_same_bytes(
 
 
 def test_cold_and_warm_prefix_cache_give_the_same_bytes(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes]
 ) -> None:
-    engine = make_engine(smollm2_gguf, enable_prefix_caching=True)
+    engine = make_engine(smollm2_start, enable_prefix_caching=True)
     assert_equal(serve_all(engine, jobs), alone, "cold cache")
     warm = serve_all(engine, jobs)
     assert_equal(warm, alone, "warm cache")
@@ -115,12 +117,12 @@ def test_cold_and_warm_prefix_cache_give_the_same_bytes(
 
 @pytest.mark.parametrize("caching", [False, True])
 def test_preemption_by_recompute_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], caching: bool
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], caching: bool
 ) -> None:
     # The pool holds little more than the longest of these requests, so that growing sequences push each other out.
-    blocks = 36
+    blocks = 34
     engine = make_engine(
-        smollm2_gguf,
+        smollm2_start,
         num_gpu_blocks_override=blocks,
         max_model_len=blocks * BLOCK_SIZE,
         enable_prefix_caching=caching,
@@ -140,7 +142,7 @@ def test_preemption_by_recompute_does_not_change_a_byte(
 @pytest.mark.parametrize("where", ["memory", "file"])
 @pytest.mark.parametrize("kv_cache_dtype", ["auto", "int8"])
 def test_preemption_by_swap_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], tmp_path: Path, where: str, kv_cache_dtype: str
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], tmp_path: Path, where: str, kv_cache_dtype: str
 ) -> None:
     blocks, file = 36, tmp_path / "swap"
     options: dict[str, Any] = {
@@ -155,10 +157,10 @@ def test_preemption_by_swap_does_not_change_a_byte(
     short = [index for index, job in enumerate(jobs) if len(job.prompt) <= 520]
     expected = [alone[index] for index in short]
     if kv_cache_dtype != "auto":
-        ample = make_engine(smollm2_gguf, kv_cache_dtype=kv_cache_dtype)
+        ample = make_engine(smollm2_start, kv_cache_dtype=kv_cache_dtype)
         expected = [fingerprint(output) for output in serve_all(ample, [jobs[index] for index in short])]
         ample.shutdown()
-    engine = make_engine(smollm2_gguf, **options)
+    engine = make_engine(smollm2_start, **options)
     assert file.exists() == (where == "file") and (where == "memory" or file.stat().st_mode & 0o777 == 0o600)
     outputs = serve_all(engine, [jobs[index] for index in short])
     stats = engine.stats()
@@ -172,12 +174,12 @@ def test_preemption_by_swap_does_not_change_a_byte(
 
 @pytest.mark.parametrize("where", ["memory", "file"])
 def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], tmp_path: Path, where: str
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], tmp_path: Path, where: str
 ) -> None:
     """Shorter requests push out longer ones, which wait in a swap space that shrinks and grows; other limits change, too."""
     blocks, num_slots, sizes = 60, 200, (190, 120, 200, 60, 150, 20, 10)
     engine = make_engine(
-        smollm2_gguf,
+        smollm2_start,
         num_gpu_blocks_override=blocks,
         max_model_len=blocks * BLOCK_SIZE,
         preemption_mode="swap",
@@ -215,9 +217,9 @@ def test_a_swap_space_that_changes_its_size_does_not_change_a_byte(
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
 def test_the_number_of_threads_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], num_threads: int
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], num_threads: int
 ) -> None:
-    engine = make_engine(smollm2_gguf, num_threads=num_threads)
+    engine = make_engine(smollm2_start, num_threads=num_threads)
     clock = ThreadClock()
     assert_equal(serve_all(engine, jobs), alone, f"{num_threads} threads")
     assert clock.num_busy() == num_threads
@@ -226,7 +228,7 @@ def test_the_number_of_threads_does_not_change_a_byte(
 
 @pytest.mark.parametrize("eager", [False, True])
 def test_eager_mode_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], eager: bool, monkeypatch: pytest.MonkeyPatch
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], eager: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
     forward = Decoder.forward
@@ -236,7 +238,7 @@ def test_eager_mode_does_not_change_a_byte(
         return forward(model, ops)
 
     monkeypatch.setattr(Decoder, "forward", counted)
-    engine = make_engine(smollm2_gguf, enforce_eager=eager)
+    engine = make_engine(smollm2_start, enforce_eager=eager)
     num_at_start, witness = len(calls), Witness(engine)
     assert_equal(serve_all(engine, jobs), alone, "eager" if eager else "tape")
     num_passes = len(calls) - num_at_start
@@ -249,9 +251,9 @@ def test_eager_mode_does_not_change_a_byte(
 
 @pytest.mark.parametrize("block_size", [8, 32, 64])
 def test_the_block_size_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], block_size: int
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], block_size: int
 ) -> None:
-    engine = make_engine(smollm2_gguf, block_size=block_size, num_gpu_blocks_override=AMPLE_BLOCKS * BLOCK_SIZE // block_size)
+    engine = make_engine(smollm2_start, block_size=block_size, num_gpu_blocks_override=AMPLE_BLOCKS * BLOCK_SIZE // block_size)
     assert_equal(serve_all(engine, jobs), alone, f"blocks of {block_size}")
     memory = engine.memory_stats()
     assert memory.block_size == block_size != BLOCK_SIZE
@@ -259,8 +261,8 @@ def test_the_block_size_does_not_change_a_byte(
     engine.shutdown()
 
 
-def test_streamed_deltas_join_to_the_same_bytes(smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
-    engine = make_engine(smollm2_gguf)
+def test_streamed_deltas_join_to_the_same_bytes(smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes]) -> None:
+    engine = make_engine(smollm2_start)
     heard: Counter[int] = Counter()
     outputs = serve_all(engine, jobs, RequestOutputKind.DELTA, heard)
     assert_equal(outputs, alone, "streamed")
@@ -284,14 +286,14 @@ CHANGES: tuple[dict[str, int], ...] = (
 
 @pytest.mark.parametrize("options", [{"enable_prefix_caching": True}, {}, {"kv_cache_dtype": "bfloat16"}])
 def test_reconfiguring_while_requests_run_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[bytes], options: dict[str, Any]
 ) -> None:
     if "kv_cache_dtype" in options:
         # Other roundings, other bytes: what they must equal is the same storage type without any change.
-        engine = make_engine(smollm2_gguf, **options)
+        engine = make_engine(smollm2_start, **options)
         alone = [fingerprint(output) for output in serve_all(engine, jobs)]
         engine.shutdown()
-    engine = make_engine(smollm2_gguf, **options)
+    engine = make_engine(smollm2_start, **options)
     for index, job in enumerate(jobs):
         engine.add_request(str(index), job.prompt, job.params, output_kind=RequestOutputKind.FINAL_ONLY)
     changes, reports, outputs = list(CHANGES), [], {}

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from tests.gate.workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all
 
+from octavo.config.engine import EngineConfig
 from octavo.engine.args import EngineArgs
-from octavo.engine.core.build import build_core
+from octavo.engine.core.build import BuiltCore, build_core
 from octavo.engine.core.retry import Worker
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
@@ -74,16 +75,16 @@ def jobs() -> list[GateRequest]:
 
 
 @pytest.fixture(scope="module")
-def plain(smollm2_gguf: Path, jobs: list[GateRequest]) -> list[RequestOutput]:
+def plain(smollm2_start: Path, jobs: list[GateRequest]) -> list[RequestOutput]:
     """What every other way of serving must equal."""
-    engine, _ = make_engine(smollm2_gguf, 1)
+    engine, _ = make_engine(smollm2_start, 1)
     outputs = serve_all(engine, jobs)
     engine.shutdown()
     return outputs
 
 
 def make_engine(
-    model: Path, depth: int, drafter: Drafter | None = None, **options: Any
+    model: Path, depth: int, drafter: Drafter | None = None, *, forces_tokens: bool = True, **options: Any
 ) -> tuple[LLMEngine, Callable[[], WatchedWorker]]:
     watched: list[WatchedWorker] = []
 
@@ -93,14 +94,18 @@ def make_engine(
 
     defaults: dict[str, Any] = {
         "model": str(model),
-        "num_threads": 2,
+        "num_threads": 1,
         "block_size": BLOCK_SIZE,
         "num_gpu_blocks_override": 1200,
         "max_model_len": MAX_MODEL_LEN,
         "enable_prefix_caching": False,
     }
     config = EngineArgs(**{**defaults, **options}).create_engine_config()
-    engine = LLMEngine(config, make_core=lambda config: build_core(config, watch, depth=depth, drafter=drafter))
+
+    def make_core(config: EngineConfig) -> BuiltCore:
+        return build_core(config, watch, depth=depth, drafter=drafter, forces_tokens=forces_tokens)
+
+    engine = LLMEngine(config, make_core=make_core)
     return engine, lambda: watched[0]
 
 
@@ -112,9 +117,9 @@ def assert_equal(outputs: list[RequestOutput], plain: list[RequestOutput], how: 
 @pytest.mark.parametrize("depth", DEPTHS[1:])
 @pytest.mark.parametrize("caching", [False, True])
 def test_steps_in_flight_do_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int, caching: bool
+    smollm2_start: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int, caching: bool
 ) -> None:
-    engine, worker = make_engine(smollm2_gguf, depth, enable_prefix_caching=caching, chunked_prefill_size=64)
+    engine, worker = make_engine(smollm2_start, depth, enable_prefix_caching=caching, chunked_prefill_size=64)
     assert_equal(serve_all(engine, jobs), plain, f"depth {depth}")
     if caching:
         assert_equal(serve_all(engine, jobs), plain, f"depth {depth}, warm")
@@ -126,11 +131,11 @@ def test_steps_in_flight_do_not_change_a_byte(
 @pytest.mark.parametrize("depth", DEPTHS[1:])
 @pytest.mark.parametrize("mode", ["recompute", "swap"])
 def test_preemption_with_steps_in_flight_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int, mode: str
+    smollm2_start: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int, mode: str
 ) -> None:
     blocks = 36
     engine, worker = make_engine(
-        smollm2_gguf,
+        smollm2_start,
         depth,
         num_gpu_blocks_override=blocks,
         max_model_len=blocks * BLOCK_SIZE,
@@ -149,9 +154,9 @@ def test_preemption_with_steps_in_flight_does_not_change_a_byte(
 @pytest.mark.parametrize("depth", DEPTHS)
 @pytest.mark.parametrize("kind", ["right", "wrong", "random"])
 def test_drafts_do_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int, kind: str
+    smollm2_start: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int, kind: str
 ) -> None:
-    engine, worker = make_engine(smollm2_gguf, depth, RecordedDrafter(kind, plain))
+    engine, worker = make_engine(smollm2_start, depth, RecordedDrafter(kind, plain))
     assert_equal(serve_all(engine, jobs), plain, f"depth {depth}, drafts {kind}")
     watched = worker()
     assert watched.num_drafts > 100 and (watched.num_accepted > 0) == (kind != "wrong")
@@ -161,9 +166,9 @@ def test_drafts_do_not_change_a_byte(
 
 @pytest.mark.parametrize("depth", DEPTHS[1:])
 def test_reconfiguring_with_steps_in_flight_does_not_change_a_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int
+    smollm2_start: Path, jobs: list[GateRequest], plain: list[RequestOutput], depth: int
 ) -> None:
-    engine, worker = make_engine(smollm2_gguf, depth, RecordedDrafter("random", plain))
+    engine, worker = make_engine(smollm2_start, depth, RecordedDrafter("random", plain))
     for index, job in enumerate(jobs):
         engine.add_request(str(index), job.prompt, job.params)
     changes: list[dict[str, Any]] = [{"block_size": 32}, {"num_blocks": 220}, {"max_num_seqs": 9}, {"block_size": 8}]

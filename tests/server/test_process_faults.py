@@ -13,6 +13,8 @@ import httpx
 import pytest
 from tests.served import Served
 
+pytestmark = pytest.mark.alone
+
 NUM_REQUESTS = 6
 OPTIONS = ("--kv-cache-memory", "0.125", "--max-model-len", "1024", "--max-num-seqs", "4", "--log-level", "error")
 

@@ -15,6 +15,8 @@ import httpx
 import pytest
 from tests.served import Served
 
+pytestmark = pytest.mark.alone
+
 NUM_CLIENTS = 64
 SEED = 20
 DEADLINE_S = 15.0

@@ -9,6 +9,8 @@ import pytest
 
 import octavo
 
+pytestmark = pytest.mark.alone
+
 _PROGRAM = """
 import sys, time
 start = time.perf_counter()

@@ -90,6 +90,7 @@ FAMILIES: dict[str, GgufFamily] = {
     "mistral3": GgufFamily(architecture="Ministral3ForCausalLM", has_pairs=True),
     "exaone4": GgufFamily(architecture="Exaone4ForCausalLM", full_every=4),
     "seed_oss": GgufFamily(architecture="SeedOssForCausalLM"),
+    "bert": GgufFamily(architecture="BertModel"),
 }
 """GGUF architecture -> its family."""
 

@@ -29,6 +29,7 @@ MODELS = Registry(
         "Ministral3ForCausalLM": "octavo.models.families:load_llama",
         "Exaone4ForCausalLM": "octavo.models.families:load_exaone4",
         "SeedOssForCausalLM": "octavo.models.families:load_seed_oss",
+        "BertModel": "octavo.models.bert:BertModel",
     },
     LoadError,
 )
