@@ -180,7 +180,7 @@ struct QuantiseArgs {
   int32_t row_begin, row_end;
 };
 
-// out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, with erf), softcap (s * tanh(a / s)), scale (s * a)
+// out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, by erf), softcap (s * tanh(a / s)), scale (s * a)
 struct ElementArgs {
   const float* a;
   const float* b;
