@@ -10,6 +10,9 @@ from typing import Any, TypeVar, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from octavo.dialogue.dialect import choose_dialect
+from octavo.dialogue.history import as_template_wants
+from octavo.dialogue.tools import Tools
 from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.pooling import cosine
@@ -93,24 +96,30 @@ class LLM:
         chat_template_kwargs: Mapping[str, Any] | None = None,
         priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja)."""
+        """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja).
+
+        tools are shown to the model, also where its template knows none; its calls come back as the text that it writes.
+        """
         engine = self.llm_engine
         template = engine.chat_template
         if chat_template is not None:
             template = ChatTemplate.for_tokenizer(engine.tokenizer, chat_template)
         one = not messages or isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", [messages] if one else messages)
+        dialect = choose_dialect(template.sources, knows_tools=template.knows_tools)
+        given = Tools(tools).given if tools else None
+        shown = [as_template_wants(dialect, conversation, given) for conversation in conversations]
         prompts = [
             encode_chat(
                 engine.tokenizer,
                 template,
                 [_with_content(message) for message in conversation],
-                tools=tools,
+                tools=shown_tools,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=chat_template_kwargs,
             )
-            for conversation in conversations
+            for conversation, shown_tools in shown
         ]
         return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority)
 

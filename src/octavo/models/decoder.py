@@ -1,4 +1,4 @@
-"""Decoder: the one program of all families: embedding, layers, final norm, output head.
+"""Decoder: the one program of all families: embedding, layers, final norm, output head if it has one.
 
 What differs between families is in the configuration (biases, head sizes, which layers slide or are rotated, multipliers) and
 in their Family (where the norms stand, what is normalised, how files pack the weights).
@@ -52,18 +52,21 @@ class Decoder(Generic[Weight, Vector]):
         self._embedding = load_embedding(config, source)
         self._layers = [Layer(config, source, layer, family) for layer in range(config.num_layers)]
         self._norm = load_norm(source, "model.norm", "output_norm", config.hidden_size, family.norm_offset)
-        self._head = load_head(config, source)
+        self._head = load_head(config, source) if config.has_head else None
         self._embedding_scale = config.embedding_scale / config.residual_multiplier
         self._norm_eps = stream_eps(config)
         self._logit_scale = 1.0 / config.logits_scaling
         self._final_softcap = config.final_softcap
 
-    def forward(self, ops: Ops[Tensor, Weight, Vector]) -> Tensor:
-        """Logits [num_logits, vocab_size] of one step."""
+    def forward(self, ops: Ops[Tensor, Weight, Vector]) -> Tensor | None:
+        """Logits [num_logits, vocab_size] of one step, if there is a head."""
         x = ops.embedding(self._embedding, self._embedding_scale)
         for layer in self._layers:
             x = layer.forward(ops, x)
-        x = ops.select_rows(ops.hidden_states(ops.rms_norm(x, self._norm, self._norm_eps)))
+        x = ops.hidden_states(ops.rms_norm(x, self._norm, self._norm_eps))
+        if self._head is None:
+            return None
+        x = ops.select_rows(x)
         if self._logit_scale != 1.0:
             x = ops.scale(x, self._logit_scale)
         logits = ops.linear(x, self._head)

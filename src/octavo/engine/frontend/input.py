@@ -47,10 +47,10 @@ _LONG_ROPE_SALT = "\0longrope"
 
 def require_text_model(model: ModelConfig) -> None:
     """Raise InvalidRequestError for a model that generates no text."""
-    if not model.causal:
+    if not model.has_head:
         raise InvalidRequestError(
-            f"this model ({model.architecture}) is an encoder: it makes embeddings and generates no text. Use /v1/embeddings, "
-            "/v1/rerank or /v1/score, or LLM.embed in Python",
+            "this model makes embeddings and generates no text: it has no output head. Use /v1/embeddings, /v1/rerank or "
+            "/v1/score, or LLM.embed in Python",
             param="model",
             code="model_generates_no_text",
         )

@@ -27,12 +27,15 @@ def answer_head(kind: str, generation: Generation, service: Service) -> dict[str
 
 def usage_json(usage: Usage) -> dict[str, Any]:
     """OpenAI's "usage" object."""
-    return {
+    json: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+    if usage.reasoning_tokens is not None:
+        json["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return json
 
 
 class ChunkWriter:

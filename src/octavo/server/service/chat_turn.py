@@ -98,16 +98,41 @@ class ChoiceMessage:
     stop_reason: int | str | None
 
 
+class ReasoningCount:
+    """Counts the tokens of one choice up to the one that ends its reasoning, that one included."""
+
+    def __init__(self, end_id: int | None) -> None:
+        self.count = 0
+        self._end_id = end_id
+        self._is_over = False
+
+    def push(self, token_ids: Sequence[int]) -> None:
+        if self._end_id is None or self._is_over:
+            return
+        self._is_over = self._end_id in token_ids
+        self.count += token_ids.index(self._end_id) + 1 if self._is_over else len(token_ids)
+
+
 class ChatTurn:
     """A turn that may run, once: streamed or whole.
 
-    make_stream      what takes one choice apart, made for each; None for one whose text is its content
-    generation       the request id, and the usage so far
-    prompt_logprobs  one entry per prompt token where they were asked for, known when the first output is
+    make_stream       what takes one choice apart, made for each; None for one whose text is its content
+    reasoning_end_id  the token that ends reasoning, where one token does: then usage counts the tokens up to it
+    generation        the request id, and the usage so far
+    prompt_logprobs   one entry per prompt token where they were asked for, known when the first output is
     """
 
-    def __init__(self, service: Service, generation: Generation, make_stream: Callable[[], MessageStream | None]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        generation: Generation,
+        make_stream: Callable[[], MessageStream | None],
+        reasoning_end_id: int | None = None,
+    ) -> None:
         self.generation = generation
+        if reasoning_end_id is not None:
+            generation.usage.reasoning_tokens = 0
+        self._reasoning = [ReasoningCount(reasoning_end_id) for _ in range(generation.n)]
         self._streams = [make_stream() for _ in range(generation.n)]
         self.prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._engine = service.engine
@@ -153,16 +178,20 @@ class ChatTurn:
         if stream is None:
             delta.content = choice.text
             return delta
+        self._reasoning[choice.index].push(choice.token_ids)
         _add(delta, stream.push(choice.text))
         if choice.finish_reason is not None:
             _add(delta, stream.finish())
             if choice.finish_reason == "stop" and stream.made_calls:
                 delta.finish_reason = "tool_calls"
+            if self.usage.reasoning_tokens is not None and stream.has_reasoned:
+                self.usage.reasoning_tokens += self._reasoning[choice.index].count
         return delta
 
 
 async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ChatTurn:
     """The turn, ready to run. Everything that can be refused raises here: InvalidRequestError naming the field."""
+    service.require_text_model()
     dialect, tokenizer = service.dialect, service.engine.tokenizer
     controls = tokenizer.control_ids(dialect.markers)
     plan = ToolPlan(
@@ -170,12 +199,13 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
         Tools(request.tools),
         request.tool_choice,
         parallel=request.parallel_tool_calls,
+        text=request.form,
         control_markers=tuple(controls),
     )
     token_ids = await _encode(service, request, plan, service.max_model_len)
     service.require_room(len(token_ids), "messages")
     prompt_end = tokenizer.decode(token_ids[-PROMPT_END_TOKENS:], skip_special_tokens=False)
-    form = await plan.form(service.engine, request.form, prompt_end)
+    form = await plan.form(service.engine, prompt_end)
     params = service.sampling_params({**request.sampling, **({} if form is None else {"structured_outputs": form})})
     hidden = tuple(controls) if params.skip_special_tokens else ()
     make_stream = partial(plan.stream, prompt_end, splits_reasoning=request.splits_reasoning, hidden=hidden)
@@ -184,7 +214,8 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
     generation = Generation(
         request_id=request_id, prompts=[EncodedPrompt(None, token_ids)], params=params, options=request.options
     )
-    return ChatTurn(service, generation, make_stream)
+    end = None if dialect.reasoning is None or not request.splits_reasoning else dialect.reasoning.end
+    return ChatTurn(service, generation, make_stream, None if end is None else tokenizer.added_id(end))
 
 
 async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) -> int:

@@ -37,11 +37,15 @@ class EncodedPrompt:
 
 @dataclass(slots=True)
 class Usage:
-    """prompt_tokens counts each prompt once, whatever n is; cached_tokens is the part of them found in the prefix cache."""
+    """prompt_tokens counts each prompt once, whatever n is; cached_tokens is the part of them found in the prefix cache.
+
+    reasoning_tokens  the part of completion_tokens before the answer, of choices that have ended; None where it is not known
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
