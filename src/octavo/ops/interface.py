@@ -52,7 +52,7 @@ NO_LOGITS: F32 = np.zeros((0, 0), np.float32)
 
 FLOAT_TOLERANCE = 2e-5
 """How far two backends or ISAs differ in one op with float weights, relative to the output row's largest magnitude: sums run in
-different orders. With quantised weights ISAs agree to the bit, as integer products are exact and float steps run in one order."""
+different orders. With quantised weights ISAs agree to the bit, as integer products are exact and float steps have one order."""
 
 
 @dataclass(frozen=True, slots=True)
