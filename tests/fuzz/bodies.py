@@ -82,6 +82,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/chat": {"messages": [USER], "tools": [], **OLLAMA},
     "/api/generate": {"prompt": "ab", "system": "cd", "raw": False, "images": [], "context": [], **OLLAMA},
     "/api/show": {"model": "m", "name": "m", "verbose": True},
+    "/api/embed": {"model": "m", "input": ["ab", "cd"], "truncate": True, "dimensions": 4, "keep_alive": 5},
     "/v1/responses": {**ITEMS, **EXTRA},
     "/v1/messages": {**BLOCKS, **EXTRA, "max_tokens": 4, "stop_sequences": ["zz"], "metadata": {"user_id": "u"}},
     "/v1/messages/count_tokens": BLOCKS,

@@ -28,7 +28,7 @@ from octavo.text.load import load_tokenizer
 MEMORY_BYTES = 1 << 30
 ADDRESS_BYTES = 4 << 30
 HANG_CPU_S = 20
-IS_SANITIZED = bool(os.environ.get("OCTAVO_FUZZ_SANITIZED"))
+IS_SANITIZED = bool(os.environ.get("FUZZ_SANITIZED"))
 """Under a tool that keeps books on every byte, memory and addresses have no limit."""
 TEXT = "ab h\u00e9llo <s> \u2581\U0001f600 \n\x00</s>"
 

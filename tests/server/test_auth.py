@@ -34,7 +34,7 @@ def all_routes() -> list[tuple[str, str]]:
     routes: list[BaseRoute] = list(app.router.routes)
     for route in routes:
         assert isinstance(route, Route), route
-        found += [(method, route.path.replace("{model_id:path}", MODEL)) for method in route.methods or ()]
+        found += [(method, route.path.replace("{model_id:path}", MODEL)) for method in sorted(route.methods or ())]
     return found
 
 

@@ -28,6 +28,7 @@ class TokenizerSpec:
     prefix_ids          ids put before a text when special tokens are added, usually [BOS]; suffix_ids after it
     special_tokens      names as templates see them ("bos_token", "eos_token", ...) -> token text
     chat_templates      template name -> Jinja source; the usual name is "default"
+    fim_token_ids       the tokens before prefix, suffix and middle of a text to be filled in, where the file names them
     """
 
     source: str
@@ -38,6 +39,7 @@ class TokenizerSpec:
     suffix_ids: tuple[int, ...] = ()
     special_tokens: dict[str, str] = field(default_factory=dict)
     chat_templates: dict[str, str] = field(default_factory=dict)
+    fim_token_ids: tuple[int, int, int] | None = None
 
 
 class Tokenizer:

@@ -14,14 +14,18 @@ from typing import Any
 from octavo.dialogue.calls import MessageDelta, ToolCall, ToolCallDelta, join_calls
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools
+from octavo.engine.frontend.beam_search import BeamSearchParams
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput
+from octavo.errors import InvalidRequestError
 from octavo.request import NO_OPTIONS, RequestOptions
 from octavo.sampling_params import RequestOutputKind
+from octavo.server.service.beams import BeamGeneration
 from octavo.server.service.generation import EncodedPrompt, Generation, Usage
 from octavo.server.service.service import Service
 from octavo.server.service.tool_plan import ToolChoice, ToolPlan
 from octavo.structured_outputs import StructuredOutputsParams
+from octavo.text.truncation import Truncation
 
 PROMPT_END_TOKENS = 16
 """Enough of a prompt's end to see whether it opened a block of reasoning."""
@@ -29,11 +33,20 @@ PROMPT_END_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateOptions:
-    """Switches of the chat template; kwargs are further variables for it."""
+    """Switches of the chat template.
+
+    kwargs              further variables for it
+    documents           what it is to show the model besides the conversation, if it knows how
+    source              another template that the request brings, in Jinja; refused where the server does not trust requests so
+    add_special_tokens  put BOS and EOS around as for a plain text, unless the template has
+    """
 
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     kwargs: Mapping[str, Any] | None = None
+    documents: Sequence[Mapping[str, Any]] | None = None
+    source: str | None = None
+    add_special_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +59,8 @@ class ChatRequest:
     form              the form that is asked for, already checked by Service.engine.check_form
     sampling          those fields of SamplingParams that the request gives, but structured_outputs
     splits_reasoning  take the model's reasoning out of the content
+    truncation        how a long prompt is cut; None: it is refused
+    beams             the answers are those of this beam search, which reads no field of sampling; it cannot be streamed
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -57,6 +72,8 @@ class ChatRequest:
     sampling: Mapping[str, Any]
     options: RequestOptions = NO_OPTIONS
     splits_reasoning: bool = True
+    truncation: Truncation | None = None
+    beams: BeamSearchParams | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,6 +136,8 @@ class ChatTurn:
     make_stream       what takes one choice apart, made for each; None for one whose text is its content
     reasoning_end_id  the token that ends reasoning, where one token does: then usage counts the tokens up to it
     generation        the request id, and the usage so far
+    last_message      the one that is answered, or continued
+    beams             what runs instead of the generation, and counts into its usage
     prompt_logprobs   one entry per prompt token where they were asked for, known when the first output is
     """
 
@@ -128,8 +147,13 @@ class ChatTurn:
         generation: Generation,
         make_stream: Callable[[], MessageStream | None],
         reasoning_end_id: int | None = None,
+        *,
+        last_message: Mapping[str, Any] | None = None,
+        beams: BeamGeneration | None = None,
     ) -> None:
         self.generation = generation
+        self.last_message = last_message or {}
+        self._source = beams or generation
         if reasoning_end_id is not None:
             generation.usage.reasoning_tokens = 0
         self._reasoning = [ReasoningCount(reasoning_end_id) for _ in range(generation.n)]
@@ -160,7 +184,7 @@ class ChatTurn:
         return [_join(deltas[index]) for index in sorted(deltas)]
 
     async def _outputs(self, kind: RequestOutputKind) -> AsyncGenerator[list[CompletionOutput], None]:
-        async with aclosing(self.generation.run(self._engine, kind)) as outputs:
+        async with aclosing(self._source.run(self._engine, kind)) as outputs:
             async for _, output in outputs:
                 if output.prompt_logprobs is not None:
                     self.prompt_logprobs = output.prompt_logprobs
@@ -214,8 +238,16 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
     generation = Generation(
         request_id=request_id, prompts=[EncodedPrompt(None, token_ids)], params=params, options=request.options
     )
+    beams = None
+    if request.beams is not None:
+        if form is not None:
+            raise InvalidRequestError(
+                "use_beam_search does not go with tools that are to be called; set tool_choice to none", param="tool_choice"
+            )
+        beams = BeamGeneration.instead_of(generation, request.beams, service)
     end = None if dialect.reasoning is None or not request.splits_reasoning else dialect.reasoning.end
-    return ChatTurn(service, generation, make_stream, None if end is None else tokenizer.added_id(end))
+    end_id = None if end is None else tokenizer.added_id(end)
+    return ChatTurn(service, generation, make_stream, end_id, last_message=request.messages[-1], beams=beams)
 
 
 async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) -> int:
@@ -229,21 +261,38 @@ async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) 
 
 async def _encode(service: Service, request: ChatRequest, plan: ToolPlan, max_tokens: int) -> list[int]:
     """Token ids of the prompt, with the tools that the model is to be told of."""
-    template = request.template
-    return await service.encode_chat(
-        request.messages,
-        max_tokens,
-        tools=(request.tools or None) if plan.shows_tools else None,
-        add_generation_prompt=template.add_generation_prompt,
-        continue_final_message=template.continue_final_message,
-        template_kwargs=template.kwargs,
-    )
+    tools = request.tools if plan.shows_tools else ()
+    return await encode_conversation(service, request.messages, tools, request.template, max_tokens, request.truncation)
+
 
 
 def _add(delta: ChoiceDelta, news: MessageDelta) -> None:
     delta.reasoning += news.reasoning
     delta.content += news.content
     delta.tool_calls += news.tool_calls
+
+
+async def encode_conversation(
+    service: Service,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    template: TemplateOptions,
+    max_tokens: int,
+    truncation: Truncation | None = None,
+) -> list[int]:
+    """Token ids of the prompt; see Service.encode_chat."""
+    return await service.encode_chat(
+        messages,
+        max_tokens,
+        tools=tools or None,
+        add_generation_prompt=template.add_generation_prompt,
+        continue_final_message=template.continue_final_message,
+        template_kwargs=template.kwargs,
+        documents=template.documents,
+        chat_template=template.source,
+        add_special_tokens=template.add_special_tokens,
+        truncation=truncation,
+    )
 
 
 def _join(deltas: list[ChoiceDelta]) -> ChoiceMessage:
