@@ -185,4 +185,5 @@ def test_a_config_of_any_values_is_read_or_refused(
     except LoadError:
         return
     assert config.num_heads % config.num_kv_heads == 0 and config.hidden_size > 0
-    assert len(config.layer_kinds) == config.num_layers and np.isfinite(config.query_scale)
+    assert not config.causal or len(config.layer_kinds) == config.num_layers
+    assert np.isfinite(config.query_scale) and np.isfinite(config.norm_eps / config.residual_multiplier**2)
