@@ -46,15 +46,21 @@ _CODES = {"u8": (0, "B"), "i8": (1, "b"), "u16": (2, "H"), "u32": (4, "I"), "i32
 _CODES |= {"u64": (10, "Q"), "i64": (11, "q"), "f64": (12, "d")}
 
 
-def tensors() -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
-    """Hugging Face name -> values of a small Llama."""
+def is_phi3(seed: int) -> bool:
+    """Whether a seed damages a Phi-3, whose tensors hold several weights each, or a Llama."""
+    return seed % 4 > 1
+
+
+def tensors(phi3: bool) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """Hugging Face name -> values of a small Llama, or Phi-3."""
     rng = np.random.default_rng(3)
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
     for layer in range(LAYERS):
         at = f"model.layers.{layer}."
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            shapes[f"{at}self_attn.{name}.weight"] = (HIDDEN, HIDDEN)
-        shapes |= {f"{at}mlp.{name}.weight": (INNER, HIDDEN) for name in ("gate_proj", "up_proj")}
+        heads = {"qkv_proj": 3 * HIDDEN} if phi3 else dict.fromkeys(("q_proj", "k_proj", "v_proj"), HIDDEN)
+        shapes |= {f"{at}self_attn.{name}.weight": (rows, HIDDEN) for name, rows in (heads | {"o_proj": HIDDEN}).items()}
+        inner = {"gate_up_proj": 2 * INNER} if phi3 else dict.fromkeys(("gate_proj", "up_proj"), INNER)
+        shapes |= {f"{at}mlp.{name}.weight": (rows, HIDDEN) for name, rows in inner.items()}
         shapes[f"{at}mlp.down_proj.weight"] = (HIDDEN, INNER)
         shapes |= {f"{at}{name}.weight": (HIDDEN,) for name in ("input_layernorm", "post_attention_layernorm")}
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -87,13 +93,13 @@ def damage_bytes(content: bytes, rng: random.Random, reach: int) -> bytes:
 # GGUF
 
 
-def gguf_keys(model: str) -> dict[str, tuple[str, Any]]:
+def gguf_keys(model: str, architecture: str) -> dict[str, tuple[str, Any]]:
     """Key -> (type, value)."""
     head = {"block_count": LAYERS, "context_length": 256, "embedding_length": HIDDEN, "feed_forward_length": INNER}
-    keys: dict[str, tuple[str, Any]] = {"general.architecture": ("str", "llama"), "general.name": ("str", "fuzz")}
-    keys |= {f"llama.{name}": ("u32", value) for name, value in head.items()}
-    keys["llama.attention.head_count"] = ("u32", HEADS)
-    keys["llama.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
+    keys: dict[str, tuple[str, Any]] = {"general.architecture": ("str", architecture), "general.name": ("str", "fuzz")}
+    keys |= {f"{architecture}.{name}": ("u32", value) for name, value in head.items()}
+    keys[f"{architecture}.attention.head_count"] = ("u32", HEADS)
+    keys[f"{architecture}.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
     keys["tokenizer.ggml.model"] = ("str", model)
     keys["tokenizer.ggml.pre"] = ("str", "gpt-2")
     keys["tokenizer.ggml.tokens"] = ("[str", TOKENS)
@@ -129,8 +135,9 @@ def _value(kind: str, value: Any) -> bytes:
     return struct.pack("<I", _CODES[kind][0]) + _number(kind, value)
 
 
-def _damage_key(keys: dict[str, tuple[str, Any]], rng: random.Random) -> None:
-    name = rng.choice([*keys, "llama.rope.scaling.type", "llama.rope.freq_base", "llama.attention.sliding_window", "x.y"])
+def _damage_key(keys: dict[str, tuple[str, Any]], architecture: str, rng: random.Random) -> None:
+    further = (f"{architecture}.{name}" for name in ("rope.scaling.type", "rope.freq_base", "attention.sliding_window"))
+    name = rng.choice([*keys, *further, "x.y"])
     kind, value = keys.get(name, ("u32", 1))
     what = rng.choice(["drop", "number", "text", "list", "entry", "repeat", "shorten", "long", "charsmap"])
     if what == "drop":
@@ -167,19 +174,23 @@ def _damage_key(keys: dict[str, tuple[str, Any]], rng: random.Random) -> None:
 def gguf_bytes(seed: int) -> bytes:
     """A damaged GGUF file."""
     rng = random.Random(f"gguf {seed}")
-    keys = gguf_keys(rng.choice(["llama", "gpt2", "t5"]))
+    architecture = "phi3" if is_phi3(seed) else "llama"
+    keys = gguf_keys(rng.choice(["llama", "gpt2", "t5"]), architecture)
     structural = seed % 2 == 0
     for _ in range(rng.randint(1, 3) if structural else 0):
-        _damage_key(keys, rng)
+        _damage_key(keys, architecture, rng)
     names = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate"}
     names |= {
         "up_proj": "ffn_up",
         "down_proj": "ffn_down",
+        "qkv_proj": "attn_qkv",
+        "gate_up_proj": "ffn_up",
         "input_layernorm": "attn_norm",
         "post_attention_layernorm": "ffn_norm",
     }
+    arrays = tensors(is_phi3(seed))
     infos, body = b"", b""
-    for name, array in tensors().items():
+    for name, array in arrays.items():
         part = name.split(".")
         short = (
             f"blk.{part[2]}.{names[part[-2]]}.weight"
@@ -198,7 +209,7 @@ def gguf_bytes(seed: int) -> bytes:
             + struct.pack("<IQ", kind, offset)
         )
         body += array.tobytes() + b"\0" * (-array.nbytes % 32)
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors()), len(keys))
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(arrays), len(keys))
     head += b"".join(_text(key) + _value(*pair) for key, pair in keys.items()) + infos
     content = head + b"\0" * (-len(head) % 32) + body
     return content if structural else damage_bytes(content, rng, rng.choice([len(head), 600, len(content)]))
@@ -252,7 +263,7 @@ def _tokenizers() -> tuple[dict[str, Any], dict[str, Any]]:
     return {**tokenizer, "model": bpe}, {**tokenizer, "model": unigram, "normalizer": charsmapped}
 
 
-def folder_files() -> dict[str, Any]:
+def folder_files(phi3: bool = False) -> dict[str, Any]:
     """File name -> JSON content; model.safetensors is bytes."""
     config = {
         **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB, "hidden_size": HIDDEN},
@@ -265,8 +276,11 @@ def folder_files() -> dict[str, Any]:
             "torch_dtype": "float32",
         },
     }
+    if phi3:
+        scaling = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 3.0, 4.0]}
+        config |= {"architectures": ["Phi3ForCausalLM"], "rope_scaling": scaling, "original_max_position_embeddings": 64}
     header, parts = {}, b""
-    for name, array in tensors().items():
+    for name, array in tensors(phi3).items():
         header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(parts), len(parts) + array.nbytes]}
         parts += array.tobytes()
     bpe, unigram = _tokenizers()
@@ -305,7 +319,7 @@ def damage_json(value: Any, rng: random.Random, odd: list[Any]) -> Any:
 def write_folder(folder: Path, seed: int) -> None:
     """A damaged model folder."""
     rng = random.Random(f"folder {seed}")
-    files = folder_files()
+    files = folder_files(is_phi3(seed))
     unigram, parts, header = files.pop("unigram"), files.pop("parts"), files.pop("header")
     if rng.random() < 0.4:
         files["tokenizer.json"] = unigram
