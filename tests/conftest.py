@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,3 +28,13 @@ def smollm2_gguf() -> Path:
 def gemma3_gguf() -> Path:
     """Gemma 3 270M, Q4_K_M (sliding windows, q and k norms, several block formats)."""
     return resolve_model("gemma3-270m", cache_dir=default_cache_dir(os.environ))
+
+
+@pytest.fixture(autouse=True)
+def no_log_left_behind() -> Iterator[None]:
+    """Commands that a test runs in this process print their log to the stderr of that test, which is closed after it."""
+    yield
+    logger = logging.getLogger("octavo")
+    for handler in [handler for handler in logger.handlers if handler.get_name() == "octavo"]:
+        logger.removeHandler(handler)
+        logger.propagate = True
