@@ -56,6 +56,11 @@ def require_text_model(model: ModelConfig) -> None:
         )
 
 
+def eos_token_ids(model: ModelConfig, tokenizer: Tokenizer) -> list[int]:
+    """The ends of sequence that the model's files name, each once."""
+    return list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
+
+
 class InputProcessor:
     """Checks everything a request may get wrong, so that the core need not. Safe to use from several threads.
 
@@ -78,7 +83,7 @@ class InputProcessor:
         self._model = model
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
-        self.eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
+        self.eos_token_ids = eos_token_ids(model, tokenizer)
         self._max_model_len = max_model_len
         self._longest_short_prompt = model.rope.longest_short_prompt(max_model_len)
         self.scheduler_policy = scheduler_policy

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from octavo.request import MAX_TENANT_LENGTH
 from octavo.server.body import Body, Int32
 from octavo.server.json_values import wrong_value
-from octavo.server.openai.turn_fields import TurnFields, parse_turn_body, without_refused
+from octavo.server.turn_fields import TurnFields, parse_turn_body, without_refused
 
 THINKING = {"enabled": True, "adaptive": True, "disabled": False}
 """Kind of thinking that is asked for -> whether the chat template is to let the model think."""

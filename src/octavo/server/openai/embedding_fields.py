@@ -19,7 +19,7 @@ MAX_TEXTS = 2048
 """Most texts in one body, as OpenAI has it."""
 
 UNSUPPORTED = {
-    **{name: values for name, values in UNSUPPORTED_FIELDS.items() if name != "truncate_prompt_tokens"},
+    **UNSUPPORTED_FIELDS,
     "mm_processor_kwargs": (),
     "softmax": (),
     "activation": (),

@@ -10,7 +10,7 @@ from pydantic import Field
 from octavo.errors import InvalidRequestError, did_you_mean
 from octavo.server.body import Body, Int32, NumLogprobs
 from octavo.server.json_values import wrong_value
-from octavo.server.openai.turn_fields import TurnFields, parse_turn_body
+from octavo.server.turn_fields import TurnFields, parse_turn_body
 
 LOGPROBS = "message.output_text.logprobs"
 

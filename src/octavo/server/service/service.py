@@ -12,7 +12,7 @@ from typing import Any
 
 from octavo.dialogue.dialect import Dialect
 from octavo.dialogue.history import as_template_wants
-from octavo.engine.frontend.input import require_text_model
+from octavo.engine.frontend.input import eos_token_ids, require_text_model
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
 from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
@@ -69,7 +69,7 @@ class Service:
     @property
     def eos_token_ids(self) -> list[int]:
         """The ends of sequence that the model's files name."""
-        return list(dict.fromkeys((*self.engine.model_config.eos_token_ids, *self.engine.tokenizer.eos_token_ids)))
+        return eos_token_ids(self.engine.model_config, self.engine.tokenizer)
 
     @property
     def max_model_len(self) -> int:
