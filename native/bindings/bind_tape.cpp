@@ -118,7 +118,8 @@ void bind_recorder(nb::module_& module) {
       .def(
           "layer_norm",
           [](Recorder& recorder, View x, std::shared_ptr<const Vector> weight, std::shared_ptr<const Vector> bias, float eps) {
-            require(weight->size == x.cols && bias->size == x.cols, "layer_norm: weight and bias must have one value per column");
+            require(weight->size == x.cols && bias->size == x.cols,
+                    "layer_norm: weight and bias must have one value per column");
             nb::gil_scoped_release release;
             return recorder.layer_norm(x, std::move(weight), std::move(bias), eps);
           },

@@ -10,7 +10,8 @@ void require_ids(const int32_t* ids, int32_t count, int32_t limit, const char* w
   const auto is_known = [limit](int32_t id) { return id >= 0 && id < limit; };
   const int32_t* const bad = std::find_if_not(ids, ids + count, is_known);
   if (bad == ids + count) return;
-  throw std::invalid_argument(std::string(what) + " " + std::to_string(*bad) + " is outside [0, " + std::to_string(limit) + ")");
+  throw std::invalid_argument(std::string(what) + " " + std::to_string(*bad) + " is outside [0, " +
+                              std::to_string(limit) + ")");
 }
 
 }  // namespace
@@ -80,7 +81,8 @@ float* Executor::address(View view, int64_t* stride) const {
 void Executor::run(const StepArrays& step) {
   step_ = step;
   const int32_t rows = block_rows(), segments = static_cast<int32_t>(recording_->segments.size()) - 1;
-  flows_ = pool_->size() > 1 && segments > 1 && recording_->causal && step_.num_tokens >= recording_->flow_rows * pool_->size() && is_even(rows);
+  flows_ = pool_->size() > 1 && segments > 1 && recording_->causal &&
+           step_.num_tokens >= recording_->flow_rows * pool_->size() && is_even(rows);
   if (flows_) flow_.cut(step_, rows, segments);
   for (AttentionPlan& plan : attention_plans_) plan.list(step_);   // a tape may attend again behind what flows
   run_phases();

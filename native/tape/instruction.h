@@ -15,7 +15,8 @@ namespace octavo {
 enum class RowKind : int32_t { tokens, logits };
 
 enum class OpCode : int32_t {
-  embedding, quantise, gemm, rms_norm, layer_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, gelu, select_rows, softcap, scale
+  embedding, quantise, gemm, rms_norm, layer_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, gelu, select_rows,
+  softcap, scale
 };
 
 // Columns [column, column + cols) of a buffer. Buffers are written once (single assignment).

@@ -87,7 +87,8 @@ Executor::Task Executor::share_of(int32_t count, int member) const {
 
 // The next task of a phase: `step` of its `count` items, from the member's own share as long as it lasts, then from those of
 // the others. A member gets the same rows in every phase that way, and finds them in its cache. The last items come first:
-// prompts follow the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is left.
+// prompts follow the decoding sequences in a batch, so that the small tasks are left for an even finish. False when none is
+// left.
 bool Executor::take(int32_t phase, int32_t count, int32_t step, int member, Task* task) {
   const int members = pool_->size();
   for (int i = 0; i < members; ++i) {

@@ -93,7 +93,8 @@ void cut_phases(Recording& recording) {
   std::vector<Phase>& phases = recording.phases;
   for (int32_t i = 0; i < static_cast<int32_t>(recording.instructions.size()); ++i) {
     const Instruction& in = recording.instructions[i];
-    const bool joins = !phases.empty() && is_row_local(in.op) && is_row_local(phases.back().op) && phases.back().rows == in.rows;
+    const bool joins = !phases.empty() && is_row_local(in.op) && is_row_local(phases.back().op) &&
+                       phases.back().rows == in.rows;
     if (joins) phases.back().last = i + 1;
     else phases.push_back({i, i + 1, in.rows, in.op});
   }

@@ -11,7 +11,7 @@ import pytest
 from tests.gate.test_bytes_in_flight import RecordedDrafter, assert_equal, make_engine
 from tests.gate.workload import BLOCK_SIZE, GateRequest, requests, serve_all, serve_alone
 
-from octavo.dialogue.forms import HERMES_FORM, as_params, required_calls
+from octavo.dialogue.call_form import HERMES_FORM, as_params, required_calls
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams

@@ -45,7 +45,9 @@ def _calls(source: Source, sink: Sink, names: frozenset[str], tag: str) -> Reade
     yield from source.space()
     yield from source.accept(tag)
     yield from source.space()
-    is_fenced = yield from _open_fence(source)
+    is_fenced = yield from source.accept_any(_FENCES)
+    if is_fenced:
+        yield from source.space()
     if not (yield from read_call_list(source, sink, names)):
         return False
     if is_fenced:
@@ -60,11 +62,3 @@ def _next_call(source: Source, sink: Sink, names: frozenset[str]) -> Reader[bool
         yield from source.accept(",")
     yield from source.space()
     return (yield from _calls(source, sink, names, ""))
-
-
-def _open_fence(source: Source) -> Reader[bool]:
-    for fence in _FENCES:
-        if (yield from source.accept(fence)):
-            yield from source.space()
-            return True
-    return False

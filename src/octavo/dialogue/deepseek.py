@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.dialogue.json_calls import parsed, read_json
+from octavo.dialogue.json_calls import read_object
 from octavo.dialogue.sink import Sink
 from octavo.dialogue.source import Reader, Source
 from octavo.dialogue.stream import call_or_text
@@ -37,29 +37,21 @@ def _calls(source: Source, sink: Sink) -> Reader[bool]:
 
 def _call(source: Source, sink: Sink) -> Reader[bool]:
     """V3: function<sep>name, a line end and a fence of JSON. V3.1: name<sep>JSON."""
-    head: list[str] = []
-    if (yield from source.copy_until(head.append, (SEPARATOR,))) is None:
-        return False
-    name, arguments = "".join(head).strip(), list[str]()
-    is_fenced = name == "function" and (yield from source.peek()) != "{"
+    name = yield from source.take_until(SEPARATOR)
+    is_fenced = name is not None and name.strip() == "function" and (yield from source.peek()) != "{"
     if is_fenced:
-        line: list[str] = []
-        if (yield from source.copy_until(line.append, ("\n",))) is None:
-            return False
-        name = "".join(line).strip()
+        name = yield from source.take_until("\n")
         yield from source.space()
         yield from source.accept("```json")
+    name = (name or "").strip()
     yield from source.space()
-    if (yield from source.peek()) != "{" or not name:
-        return False
-    if not (yield from read_json(source, arguments.append)) or not isinstance(parsed("".join(arguments)), dict):
+    arguments = (yield from read_object(source)) if name else None
+    if arguments is None:
         return False
     yield from source.space()
     if is_fenced:
         yield from source.accept("```")
         yield from source.space()
     yield from source.accept(CALL_END)
-    sink.begin_call(name)
-    sink.arguments("".join(arguments))
-    sink.end_call()
+    sink.add_call(name, arguments)
     return True

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from octavo.dialogue import bare, deepseek, harmony, hermes, mistral, qwen_coder
-from octavo.dialogue.forms import BARE_FORM, HERMES_FORM, CallForm
+from octavo.dialogue.call_form import BARE_FORM, HERMES_FORM, CallForm
+from octavo.dialogue.call_ids import new_call_id, new_short_id
 from octavo.dialogue.reasoning import MISTRAL_THINK, THINK, THINK_ALWAYS, ReasoningTags, read_reasoning
-from octavo.dialogue.sink import Sink, new_call_id, new_short_id
+from octavo.dialogue.sink import Sink
 from octavo.dialogue.source import Reader, Source
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools

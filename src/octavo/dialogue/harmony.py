@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from octavo.dialogue.json_calls import parsed, read_json
+from octavo.dialogue.json_calls import read_object
 from octavo.dialogue.sink import Sink
-from octavo.dialogue.source import Reader, Source
+from octavo.dialogue.source import Reader, Source, leave_out
 from octavo.dialogue.stream import call_or_text
 from octavo.dialogue.tools import Tools
 
@@ -46,24 +46,15 @@ def _message(source: Source, sink: Sink, header: str) -> Reader[str | None]:
     emit = sink.reasoning if channel is not None and channel[1] == "analysis" else sink.content
     end = yield from source.copy_until(emit, _ENDS, drops=(CONSTRAIN, MESSAGE))
     while end is not None and end not in (START, CHANNEL):
-        end = yield from source.copy_until(_leave_out, (START, CHANNEL))
+        end = yield from source.copy_until(leave_out, (START, CHANNEL))
     return end
 
 
 def _call(source: Source, sink: Sink, name: str) -> Reader[bool]:
-    arguments: list[str] = []
     yield from source.space()
-    if (yield from source.peek()) == "{" and not (yield from read_json(source, arguments.append)):
-        return False
+    arguments = (yield from read_object(source)) if (yield from source.peek()) == "{" else "{}"
     yield from source.space()
-    text = "".join(arguments) or "{}"
-    if (yield from source.peek()) not in ("", "<") or not isinstance(parsed(text), dict):
+    if (yield from source.peek()) not in ("", "<") or arguments is None:
         return False
-    sink.begin_call(name)
-    sink.arguments(text)
-    sink.end_call()
+    sink.add_call(name, arguments)
     return True
-
-
-def _leave_out(text: str) -> None:
-    del text

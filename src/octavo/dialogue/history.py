@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from octavo.dialogue.call_ids import short_id
 from octavo.dialogue.dialect import Dialect
 from octavo.errors import InvalidRequestError
-
-_SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
-_ALPHANUMERIC = string.digits + string.ascii_letters
 
 INTRODUCTION = """You may call functions to answer the user. These are the functions, as JSON:
 <tools>
@@ -107,14 +102,6 @@ def _with_short_ids(dialect: Dialect, messages: Sequence[Mapping[str, Any]]) -> 
         if message.get("tool_calls"):
             message["tool_calls"] = [{**call, "id": short_id(str(call.get("id", "")))} for call in message["tool_calls"]]
     return changed
-
-
-def short_id(given: str) -> str:
-    """given if it has nine letters and digits, else nine that are a function of it."""
-    if _SHORT_ID.fullmatch(given):
-        return given
-    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).digest()
-    return "".join(_ALPHANUMERIC[byte % len(_ALPHANUMERIC)] for byte in digest[:9])
 
 
 def _text(message: Mapping[str, Any]) -> str:

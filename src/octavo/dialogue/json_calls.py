@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from octavo.dialogue.sink import Sink
-from octavo.dialogue.source import Reader, Source
+from octavo.dialogue.source import Reader, Source, leave_out
 
 NAME_KEYS = ("name", "function", "tool_name")
 ARGUMENT_KEYS = ("arguments", "parameters", "args")
@@ -70,6 +70,17 @@ def _read_scalar(source: Source, emit: Callable[[str], None]) -> Reader[bool]:
         emit(source.take(len(source.rest)))
         if not (yield from source.more()):
             return False
+
+
+def read_object(source: Source) -> Reader[str | None]:
+    """A JSON object as it is written; None if none comes, or a broken one."""
+    if (yield from source.peek()) != "{":
+        return None
+    parts: list[str] = []
+    if not (yield from read_json(source, parts.append)):
+        return None
+    text = "".join(parts)
+    return text if isinstance(parsed(text), dict) else None
 
 
 def read_text(source: Source) -> Reader[str | None]:
@@ -142,7 +153,7 @@ def _read_members(source: Source, sink: Sink, names: frozenset[str] | None, *, m
                 if not (yield from _read_arguments(source, sink, parts.append)):
                     return None
                 early, has_arguments = "".join(parts), False
-        elif not (yield from read_json(source, _ignore)):
+        elif not (yield from read_json(source, leave_out)):
             return None
         yield from source.space()
         if (yield from source.accept("}")):
@@ -161,11 +172,9 @@ def _read_arguments(source: Source, sink: Sink, emit: Callable[[str], None]) -> 
     if first == "{":
         if sink.streams_calls:
             return (yield from read_json(source, emit))
-        parts: list[str] = []
-        if not (yield from read_json(source, parts.append)):
-            return False
-        emit("".join(parts))
-        return isinstance(parsed("".join(parts)), dict)
+        written = yield from read_object(source)
+        emit(written or "")
+        return written is not None
     if first == '"':
         text = yield from read_text(source)
         emit(text or "{}")
@@ -184,7 +193,3 @@ def parsed(text: str) -> object:
 
 def _no_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
-
-
-def _ignore(text: str) -> None:
-    del text

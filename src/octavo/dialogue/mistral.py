@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from octavo.dialogue.json_calls import parsed, read_call_list, read_json
+from octavo.dialogue.json_calls import read_call_list, read_object
 from octavo.dialogue.sink import Sink
 from octavo.dialogue.source import Reader, Source
 from octavo.dialogue.stream import call_or_text
@@ -35,14 +35,10 @@ def _call(source: Source, sink: Sink) -> Reader[bool]:
         yield from _name(source)
     yield from source.accept(ARGS)
     yield from source.space()
-    if (yield from source.peek()) != "{":
+    arguments = yield from read_object(source)
+    if arguments is None:
         return False
-    parts: list[str] = []
-    if not (yield from read_json(source, parts.append)) or not isinstance(parsed("".join(parts)), dict):
-        return False
-    sink.begin_call(name)
-    sink.arguments("".join(parts))
-    sink.end_call()
+    sink.add_call(name, arguments)
     return True
 
 

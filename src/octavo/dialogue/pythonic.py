@@ -18,12 +18,9 @@ _FENCES = ("```tool_code", "```python", "```")
 def read_pythonic(source: Source, sink: Sink, names: frozenset[str]) -> Reader[bool]:
     """One call or a list of calls that is the answer. Arguments must be literals, given by name."""
     yield from source.space()
-    is_fenced = False
-    for fence in _FENCES:
-        if (yield from source.accept(fence)):
-            is_fenced = True
-            yield from source.space()
-            break
+    is_fenced = yield from source.accept_any(_FENCES)
+    if is_fenced:
+        yield from source.space()
     if not (yield from _begins_a_call(source, names)):
         return False
     text = yield from _expression(source)
@@ -31,9 +28,7 @@ def read_pythonic(source: Source, sink: Sink, names: frozenset[str]) -> Reader[b
     if not calls:
         return False
     for name, arguments in calls:
-        sink.begin_call(name)
-        sink.arguments(arguments)
-        sink.end_call()
+        sink.add_call(name, arguments)
     yield from source.space()
     if is_fenced:
         yield from source.accept("```")

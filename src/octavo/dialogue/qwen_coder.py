@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from octavo.dialogue.hermes import BEGIN, END
 from octavo.dialogue.json_calls import parsed
 from octavo.dialogue.sink import Sink
 from octavo.dialogue.source import Reader, Source
 from octavo.dialogue.stream import call_or_text
 from octavo.dialogue.tools import Tools
 
-BEGIN, END = "<tool_call>", "</tool_call>"
 FUNCTION, FUNCTION_END = "<function=", "</function>"
 PARAMETER, PARAMETER_END = "<parameter=", "</parameter>"
 
@@ -30,7 +30,7 @@ def _call(source: Source, sink: Sink, tools: Tools, is_open: bool) -> Reader[boo
     yield from source.space()
     if not is_open and not (yield from source.accept(FUNCTION)):
         return False
-    name = yield from _upto(source, ">")
+    name = yield from source.take_until(">")
     if not name:
         return False
     arguments: dict[str, Any] = {}
@@ -40,24 +40,15 @@ def _call(source: Source, sink: Sink, tools: Tools, is_open: bool) -> Reader[boo
             break
         if not (yield from source.accept(PARAMETER)):
             return False
-        key = yield from _upto(source, ">")
-        value = yield from _upto(source, PARAMETER_END)
+        key = yield from source.take_until(">")
+        value = yield from source.take_until(PARAMETER_END)
         if key is None or value is None:
             return False
         arguments[key] = _value(value.removeprefix("\n").removesuffix("\n"), tools.property_schema(name, key))
     yield from source.space()
     yield from source.accept(END)
-    sink.begin_call(name)
-    sink.arguments(json.dumps(arguments, ensure_ascii=False))
-    sink.end_call()
+    sink.add_call(name, json.dumps(arguments, ensure_ascii=False))
     return True
-
-
-def _upto(source: Source, end: str) -> Reader[str | None]:
-    parts: list[str] = []
-    if (yield from source.copy_until(parts.append, (end,))) is None:
-        return None
-    return "".join(parts)
 
 
 def _value(text: str, schema: Any) -> Any:

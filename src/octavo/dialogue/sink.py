@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
-import string
 from collections.abc import Callable
 
+from octavo.dialogue.call_ids import new_call_id
 from octavo.dialogue.calls import MessageDelta, ToolCallDelta
-
-_ALPHANUMERIC = string.ascii_letters + string.digits
-
-
-def new_call_id() -> str:
-    """A fresh id in OpenAI's shape."""
-    return "call_" + "".join(secrets.choice(_ALPHANUMERIC) for _ in range(24))
-
-
-def new_short_id() -> str:
-    """Nine letters and digits, as Mistral's templates ask for."""
-    return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(9))
 
 
 class Sink:
@@ -67,6 +54,12 @@ class Sink:
         """White space by itself says nothing beside a call."""
         if self._num_calls == 0 or not text.isspace():
             self._delta.content += text
+
+    def add_call(self, name: str, arguments: str) -> None:
+        """A whole call."""
+        self.begin_call(name)
+        self.arguments(arguments)
+        self.end_call()
 
     def begin_call(self, name: str) -> None:
         self._num_calls += 1

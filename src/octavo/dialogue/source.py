@@ -7,7 +7,7 @@ only, never at the borders of pieces, so the same text gives the same result whe
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import lru_cache
 from typing import TypeVar
 
@@ -82,6 +82,13 @@ class Source:
         self._at += len(text)
         return True
 
+    def accept_any(self, texts: Iterable[str]) -> Reader[bool]:
+        """Take the first of the texts that comes next."""
+        for text in texts:
+            if (yield from self.accept(text)):
+                return True
+        return False
+
     def space(self) -> Reader[str]:
         """Take white space."""
         taken = ""
@@ -92,6 +99,12 @@ class Source:
             self._at = match.end()
             if self._at < len(self._text) or not (yield from self.more()):
                 return taken
+
+    def take_until(self, marker: str) -> Reader[str | None]:
+        """The text up to the marker, which is taken, too; None if the text ends first."""
+        parts: list[str] = []
+        found = yield from self.copy_until(parts.append, (marker,))
+        return None if found is None else "".join(parts)
 
     def copy_until(
         self, emit: Callable[[str], None], markers: tuple[str, ...], *, drops: tuple[str, ...] = (), trims: bool = False
@@ -117,6 +130,11 @@ class Source:
             if not (yield from self.more()):
                 emit(self.take(len(self.rest)))
                 return None
+
+
+def leave_out(text: str) -> None:
+    """An emit for text that nobody wants."""
+    del text
 
 
 @lru_cache(256)

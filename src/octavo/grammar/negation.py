@@ -104,7 +104,7 @@ class Schemas:
         """Schemas of which each makes one keyword of `schema` fail. Keywords that cannot be made to fail give none."""
         if "type" in schema and (others := [name for name in TYPES if name not in _types(schema)]):
             yield {"type": others}
-        values = schema.get("enum") if "enum" in schema else [schema["const"]] if "const" in schema else None
+        values = _listed(schema)
         if isinstance(values, list):
             yield from _other_values(values)
         for key, (kind, opposite, step) in _BOUNDS.items():
@@ -157,13 +157,18 @@ def _property(schema: dict[str, Any], name: str) -> Any:
     return properties.get(name, True) if isinstance(properties, dict) else True
 
 
+def _listed(schema: dict[str, Any]) -> Any:
+    """The values that enum or const lists, as the schema has them; None without either."""
+    return schema.get("enum") if "enum" in schema else [schema["const"]] if "const" in schema else None
+
+
 def _types(schema: dict[str, Any]) -> set[str]:
     """Of the values it may accept; whole numbers are numbers."""
     types = schema.get("type", TYPES)
     names = {types} if isinstance(types, str) else set(types) if isinstance(types, list | tuple) else set(TYPES)
     if "integer" in names:
         names = names - {"integer"} | {"number"}
-    values = schema.get("enum") if "enum" in schema else [schema["const"]] if "const" in schema else None
+    values = _listed(schema)
     return names & {_type_of(value) for value in values} if isinstance(values, list) else names
 
 
@@ -176,7 +181,7 @@ def _type_of(value: Any) -> str:
 
 def _values(schema: dict[str, Any]) -> set[str] | None:
     """The values of enum or const as texts; None if there may be others, or some that can be written in several ways."""
-    values = schema.get("enum") if "enum" in schema else [schema["const"]] if "const" in schema else None
+    values = _listed(schema)
     if not isinstance(values, list) or not all(isinstance(value, str | bool | int | None) for value in values):
         return None
     return {json.dumps(value) for value in values}
@@ -219,10 +224,11 @@ def _other_texts(texts: list[str]) -> str:
     for text in texts:
         if text:
             by_first.setdefault(text[0], []).append(text[1:])
-    options = [f"[^{''.join(map(_escaped, by_first))}](?:.|\\n)*"] if by_first else ["(?:.|\\n)+"]
-    options += [f"{_escaped(first)}(?:{_other_texts(rests)})" for first, rests in by_first.items()]
+    options = [f"[^{''.join(map(escaped, by_first))}](?:.|\\n)*"] if by_first else ["(?:.|\\n)+"]
+    options += [f"{escaped(first)}(?:{_other_texts(rests)})" for first, rests in by_first.items()]
     return "|".join([*options, ""] if "" not in texts else options)
 
 
-def _escaped(character: str) -> str:
+def escaped(character: str) -> str:
+    """A character of a text, in a regular expression."""
     return character if character.isalnum() and character.isascii() else f"\\x{{{ord(character):x}}}"

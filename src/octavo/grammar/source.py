@@ -8,6 +8,7 @@ from typing import Any
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, grammar_from
 
 from octavo.errors import InvalidRequestError
+from octavo.grammar.negation import escaped
 from octavo.grammar.rewrite import rewritten
 from octavo.grammar.schema import explain, parse_schema
 from octavo.grammar.spelling import free_spelling, has_long_texts
@@ -118,11 +119,7 @@ def _choice(choices: list[str], param: str) -> str:
             param=param,
         )
     # One regular expression: as alternatives of a rule, each of them would be looked at anew at every token.
-    return LLMatcher.grammar_from_regex("|".join("".join(map(_literal, choice)) for choice in choices))
-
-
-def _literal(character: str) -> str:
-    return character if character.isalnum() and character.isascii() else f"\\x{{{ord(character):x}}}"
+    return LLMatcher.grammar_from_regex("|".join("".join(map(escaped, choice)) for choice in choices))
 
 
 def _structural_tag(params: StructuredOutputsParams, text: str, param: str) -> str:

@@ -100,10 +100,6 @@ def with_own_keys(name: str, fields: Fields, config: ModelConfig) -> ModelConfig
     return _OWN_KEYS[name](fields, config) if name in _OWN_KEYS else config
 
 
-def _gemma2(fields: Fields, config: ModelConfig) -> ModelConfig:
-    return _local_base(fields, config)
-
-
 def _gemma3(fields: Fields, config: ModelConfig) -> ModelConfig:
     """Sliding layers: base 10,000 and never scaled."""
     if not fields.optional_integer("attention.sliding_window", low=0, high=MAX_WINDOW):
@@ -185,7 +181,7 @@ def _without_prediction_layers(fields: Fields, config: ModelConfig) -> ModelConf
 
 
 _OWN_KEYS: dict[str, Callable[[Fields, ModelConfig], ModelConfig]] = {
-    "gemma2": _gemma2,
+    "gemma2": _local_base,
     "gemma3": _gemma3,
     "smollm3": _smollm3,
     "olmo2": _olmo2,

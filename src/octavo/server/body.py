@@ -15,6 +15,8 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from octavo.errors import InvalidRequestError
+from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_TENANT_LENGTH
+from octavo.sampling_params import MAX_LOGPROBS
 
 INT32_MAX = 2**31 - 1
 
@@ -30,6 +32,10 @@ def _whole(value: Any) -> Any:
 Int32 = Annotated[int, BeforeValidator(_whole), Field(ge=-INT32_MAX - 1, le=INT32_MAX)]
 Int64 = Annotated[int, BeforeValidator(_whole), Field(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=INT32_MAX)]
+NumLogprobs = Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)]
+ModelName = Annotated[str, Field(max_length=1024)]
+CacheSalt = Annotated[str, Field(max_length=MAX_CACHE_SALT_LENGTH)]
+Tenant = Annotated[str, Field(max_length=MAX_TENANT_LENGTH)]
 
 HARMLESS_FIELDS = frozenset(
     {

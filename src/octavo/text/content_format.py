@@ -19,7 +19,8 @@ CONTENT_FORMATS: dict[str, ContentFormat | None] = {"auto": None, "string": "str
 Message = dict[str, Any]
 
 MAX_DEPTH = 64
-_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal", "thinking": "thinking"}
+TEXT_OF_PART = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal", "thinking": "thinking"}
+"""Type of a part of content -> the key of its text."""
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 
 
@@ -118,10 +119,10 @@ def _part_text(part: Any, where: str) -> str:
     if isinstance(part, str):
         return part
     kind = part.get("type", "text") if isinstance(part, dict) else None
-    field = _TEXT_PARTS.get(kind) if isinstance(kind, str) else None
+    field = TEXT_OF_PART.get(kind) if isinstance(kind, str) else None
     if field is None:
         raise InvalidRequestError(
-            f"{where} is of type {kind!r}; this model reads text only, known types: {', '.join(sorted(_TEXT_PARTS))}",
+            f"{where} is of type {kind!r}; this model reads text only, known types: {', '.join(sorted(TEXT_OF_PART))}",
             param="messages",
         )
     text = part.get(field)

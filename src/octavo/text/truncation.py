@@ -8,7 +8,7 @@ from typing import Literal
 
 from octavo.errors import InvalidRequestError
 
-MAX_TRUNCATED = 65536
+MAX_CUT = 65536
 """Most tokens of a prompt that is to be cut, where the context is shorter: a second of work."""
 
 Side = Literal["left", "right"]
@@ -45,3 +45,12 @@ class Truncation:
             return token_ids[: self.num_tokens]
         kept = list(prefix) if len(prefix) < self.num_tokens and token_ids[: len(prefix)] == list(prefix) else []
         return kept + token_ids[len(token_ids) - self.num_tokens + len(kept) :]
+
+
+def truncated(token_ids: list[int], limit: int, suffix: Sequence[int]) -> list[int]:
+    """The first `limit` tokens of a text to be embedded. The suffix that the tokenizer puts behind it stays behind the rest."""
+    if len(token_ids) <= limit:
+        return token_ids
+    has_suffix = 0 < len(suffix) < limit and token_ids[len(token_ids) - len(suffix) :] == list(suffix)
+    kept = token_ids[: limit - len(suffix)] if has_suffix else token_ids[:limit]
+    return kept + list(suffix) if has_suffix else kept

@@ -7,8 +7,9 @@ from typing import Any
 
 from tests.unit.dialogue.recorded import TOOLS
 
+from octavo.dialogue.call_ids import short_id
 from octavo.dialogue.dialect import choose_dialect
-from octavo.dialogue.history import as_template_wants, introduction, short_id
+from octavo.dialogue.history import as_template_wants, introduction
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools
 

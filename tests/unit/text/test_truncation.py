@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.errors import InvalidRequestError
-from octavo.text.truncation import Truncation
+from octavo.text.truncation import Truncation, truncated
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,11 @@ def test_what_is_asked_becomes_a_number_of_tokens() -> None:
         with pytest.raises(InvalidRequestError, match="it must be 1 to 100") as caught:
             Truncation.asked(wrong, "left", 100, None)
         assert caught.value.param == "truncate_prompt_tokens"
+
+
+@pytest.mark.parametrize(
+    ("limit", "suffix", "expected"),
+    [(5, (), [1, 2, 3, 4, 9]), (3, (), [1, 2, 3]), (3, (9,), [1, 2, 9]), (1, (9,), [1]), (4, (8,), [1, 2, 3, 4])],
+)
+def test_a_cut_keeps_the_suffix_that_stood_behind_the_text(limit: int, suffix: tuple[int, ...], expected: list[int]) -> None:
+    assert truncated([1, 2, 3, 4, 9], limit, suffix) == expected

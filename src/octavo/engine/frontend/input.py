@@ -11,7 +11,7 @@ from functools import partial
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.engine.frontend.bad_words import bad_words_ids
-from octavo.engine.frontend.pooling import EmbeddingForm, truncated
+from octavo.engine.frontend.pooling import EmbeddingForm
 from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.grammar.forms import Forms
@@ -21,7 +21,7 @@ from octavo.pooling_params import Pooling, PoolingParams
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
-from octavo.text.truncation import MAX_TRUNCATED, Truncation
+from octavo.text.truncation import MAX_CUT, Truncation, truncated
 
 
 def seeds(seed: int | None) -> Callable[[], int]:
@@ -30,6 +30,7 @@ def seeds(seed: int | None) -> Callable[[], int]:
 
 
 ANY_SEEDS = seeds(None)
+_LONG_ROPE_SALT = "\0longrope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,6 @@ class Prepared:
     prompt: str | None
     embedding: EmbeddingForm | None = None
 
-_LONG_ROPE_SALT = "\0longrope"
-
 
 def require_text_model(model: ModelConfig) -> None:
     """Raise InvalidRequestError for a model that generates no text."""
@@ -55,6 +54,11 @@ def require_text_model(model: ModelConfig) -> None:
             param="model",
             code="model_generates_no_text",
         )
+
+
+def eos_token_ids(model: ModelConfig, tokenizer: Tokenizer) -> list[int]:
+    """The ends of sequence that the model's files name, each once."""
+    return list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
 
 
 class InputProcessor:
@@ -79,7 +83,7 @@ class InputProcessor:
         self._model = model
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
-        self.eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
+        self.eos_token_ids = eos_token_ids(model, tokenizer)
         self._max_model_len = max_model_len
         self._longest_short_prompt = model.rope.longest_short_prompt(max_model_len)
         self.scheduler_policy = scheduler_policy
@@ -96,15 +100,15 @@ class InputProcessor:
     ) -> Prepared:
         """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds. A form
         that `forms` does not know yet may take seconds."""
-        if isinstance(params, PoolingParams):
-            return self._prepare_pooled(prompt, params, request_id, options, arrival_s)
-        sampling = params
-        require_text_model(self._model)
+        if not isinstance(params, PoolingParams):
+            require_text_model(self._model)
         parts = read_prompt(prompt)
         if parts.cache_salt is not None:
             options = replace(options, cache_salt=parts.cache_salt)
         self._check_envelope(request_id, options)
-        sampling = self._checked_sampling(sampling)
+        if isinstance(params, PoolingParams):
+            return self._prepare_pooled(parts, params, request_id, options, arrival_s)
+        sampling = self._checked_sampling(params)
         grammar = self._take_grammar(sampling)
         token_ids = self.token_ids(parts, sampling)
         room = self.room(len(token_ids))
@@ -127,12 +131,8 @@ class InputProcessor:
         return Prepared(request, parts.text)
 
     def _prepare_pooled(
-        self, prompt: Prompt, params: PoolingParams, request_id: str, options: RequestOptions, arrival_s: float
+        self, parts: PromptParts, params: PoolingParams, request_id: str, options: RequestOptions, arrival_s: float
     ) -> Prepared:
-        parts = read_prompt(prompt)
-        if parts.cache_salt is not None:
-            options = replace(options, cache_salt=parts.cache_salt)
-        self._check_envelope(request_id, options)
         params.validate(self._model.hidden_size, self._max_model_len)
         token_ids = self._pooled_token_ids(parts, params.truncate_prompt_tokens)
         if len(token_ids) > self._max_model_len:
@@ -205,7 +205,7 @@ class InputProcessor:
             return self._all_token_ids(prompt, self._max_model_len)
         sampling.truncate_prompt_tokens = None
         truncation = Truncation.asked(asked, "left", self._max_model_len, sampling.max_tokens)
-        token_ids = self._all_token_ids(prompt, max(self._max_model_len, MAX_TRUNCATED))
+        token_ids = self._all_token_ids(prompt, max(self._max_model_len, MAX_CUT))
         return truncation.cut(token_ids, self._tokenizer.spec.prefix_ids if prompt.token_ids is None else ())
 
     def _pooled_token_ids(self, prompt: PromptParts, max_kept: int | None) -> list[int]:

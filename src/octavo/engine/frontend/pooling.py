@@ -1,8 +1,7 @@
-"""What is made of a pooled vector, and of a prompt that is too long for one."""
+"""What is made of a pooled vector: fewer numbers, length 1, a cosine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,12 +44,3 @@ def cosine(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     lengths = vector_length(a) * vector_length(b)
     product = float(np.sum(np.multiply(a, b, dtype=np.float64)))
     return max(-1.0, min(1.0, product / lengths)) if lengths > 0.0 else 0.0
-
-
-def truncated(token_ids: list[int], limit: int, suffix: Sequence[int]) -> list[int]:
-    """The first `limit` tokens. The suffix that the tokenizer puts behind a text stays behind what is left of it."""
-    if len(token_ids) <= limit:
-        return token_ids
-    has_suffix = 0 < len(suffix) < limit and token_ids[len(token_ids) - len(suffix) :] == list(suffix)
-    kept = token_ids[: limit - len(suffix)] if has_suffix else token_ids[:limit]
-    return kept + list(suffix) if has_suffix else kept

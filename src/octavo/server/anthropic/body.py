@@ -8,10 +8,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import ConfigDict, Field
 
-from octavo.errors import InvalidRequestError
 from octavo.request import MAX_TENANT_LENGTH
 from octavo.server.body import Body, Int32
-from octavo.server.openai.turn_fields import TurnFields, parse_turn_body, without_refused
+from octavo.server.json_values import wrong_value
+from octavo.server.turn_fields import TurnFields, parse_turn_body, without_refused
 
 THINKING = {"enabled": True, "adaptive": True, "disabled": False}
 """Kind of thinking that is asked for -> whether the chat template is to let the model think."""
@@ -99,14 +99,9 @@ def read_body(kind: type[CountT], raw: Mapping[str, Any]) -> CountT:
     body = parse_turn_body(kind, {name: value for name, value in raw.items() if name not in IGNORED}, _INSTEAD)
     thinking = body.thinking
     if thinking is not None and thinking.type not in THINKING:
-        raise _wrong("thinking.type", thinking.type, ", ".join(THINKING))
+        raise wrong_value("thinking.type", thinking.type, ", ".join(THINKING))
     if thinking is not None and thinking.display not in (None, "summarized"):
-        raise _wrong("thinking.display", thinking.display, "summarized; thinking of type disabled leaves it out")
+        raise wrong_value("thinking.display", thinking.display, "summarized; thinking of type disabled leaves it out")
     if isinstance(body, MessagesBody) and body.max_tokens < 1:
-        raise _wrong("max_tokens", body.max_tokens, "at least 1")
+        raise wrong_value("max_tokens", body.max_tokens, "at least 1")
     return body
-
-
-def _wrong(param: str, value: Any, wanted: str) -> InvalidRequestError:
-    text = repr(value)
-    return InvalidRequestError(f"{param} is {text[:100]}{'...' * (len(text) > 100)}; it must be {wanted}", param=param)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.service.conversation import (
-    Content,
-    as_list,
-    as_object,
-    optional,
-    shown,
-    text_content,
-    text_of,
-    tool_call,
-    wrong,
-)
+from octavo.server.json_values import as_list, as_object, objects_of, optional, shown, text_of, wrong
+from octavo.server.service.conversation import Content, text_content, tool_call
 
 ROLES = ("user", "assistant", "system")
 
@@ -27,13 +18,10 @@ def read_conversation(messages: Any, system: Any) -> list[dict[str, Any]]:
     conversation: list[dict[str, Any]] = []
     if system is not None:
         conversation.append({"role": "system", "content": _read_texts(system, "system")})
-    items = as_list(messages, "messages")
-    if not items:
+    if not as_list(messages, "messages"):
         raise wrong("messages", "is empty; give at least one message", "empty_prompt")
     call_ids: set[str] = set()
-    for index, value in enumerate(items):
-        where = f"messages[{index}]"
-        message = as_object(value, where)
+    for where, message in objects_of(messages, "messages"):
         role = message.get("role")
         if role not in ROLES:
             raise wrong(f"{where}.role", f"is {shown(role)}; it must be one of {', '.join(ROLES)}")
@@ -68,9 +56,7 @@ def _read_assistant(content: Any, where: str, call_ids: set[str]) -> dict[str, A
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
-    for index, value in enumerate(as_list(content, where)):
-        place = f"{where}[{index}]"
-        block = as_object(value, place)
+    for place, block in objects_of(content, where):
         kind = block.get("type")
         if kind == "text":
             texts.append(text_of(block, "text", place))
@@ -93,9 +79,7 @@ def _read_user(content: Any, where: str, call_ids: set[str]) -> list[dict[str, A
         return [{"role": "user", "content": content}]
     messages: list[dict[str, Any]] = []
     texts: list[str] = []
-    for index, value in enumerate(as_list(content, where)):
-        place = f"{where}[{index}]"
-        block = as_object(value, place)
+    for place, block in objects_of(content, where):
         kind = block.get("type")
         if kind == "text":
             texts.append(text_of(block, "text", place))
@@ -129,11 +113,10 @@ def _read_texts(value: Any, where: str) -> Content:
     if isinstance(value, str):
         return value
     texts = []
-    for index, item in enumerate(as_list(value, where)):
-        block = as_object(item, f"{where}[{index}]")
+    for place, block in objects_of(value, where):
         if block.get("type") != "text":
-            raise _unknown(block.get("type"), f"{where}[{index}].type", "text")
-        texts.append(text_of(block, "text", f"{where}[{index}]"))
+            raise _unknown(block.get("type"), f"{place}.type", "text")
+        texts.append(text_of(block, "text", place))
     return text_content(texts)
 
 

@@ -18,12 +18,13 @@ from octavo.server.context import service_of, tenant_of
 from octavo.server.error_shapes import anthropic_shape
 from octavo.server.errors import fault_of, json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.sampling_fields import form_values, request_options, sampling_values
+from octavo.server.json_values import shown, wrong
+from octavo.server.openai.sampling_fields import checked_form, request_options, sampling_values
 from octavo.server.openai.structured_fields import AskedForm
-from octavo.server.service.chat_turn import MAX_COUNTED, ChatRequest, ChatTurn, TemplateOptions, begin_turn, count_prompt
-from octavo.server.service.conversation import shown, wrong
+from octavo.server.service.chat_turn import ChatRequest, ChatTurn, begin_turn, count_prompt
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.template_options import TemplateOptions
 from octavo.server.service.turn_text import count_reasoning, deltas_of, named_as
 from octavo.server.sse import EventStream, JsonAnswer, named_event
 from octavo.structured_outputs import StructuredOutputsParams
@@ -58,7 +59,7 @@ async def count_tokens(request: Request) -> Response:
         sampling={},
     )
     with named_as(_NAMES):
-        count = await count_prompt(service, asked, max(service.max_model_len, MAX_COUNTED))
+        count = await count_prompt(service, asked)
     return json_response(msgspec.json.encode({"input_tokens": count}))
 
 
@@ -91,7 +92,7 @@ def _template(body: CountTokensBody, messages: list[dict[str, Any]]) -> Template
 
 async def _form(body: MessagesBody, service: Service) -> StructuredOutputsParams | None:
     """The form of output_config.format or of structured_outputs, checked. Raises InvalidRequestError."""
-    form: StructuredOutputsParams | None = (await form_values(body, service)).get("structured_outputs")
+    form = await checked_form(body, service)
     asked = None if body.output_config is None else body.output_config.format
     if asked is None:
         return form

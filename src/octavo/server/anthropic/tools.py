@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.service.conversation import as_list, as_object, function_tool, optional, shown, text_of, wrong
+from octavo.server.json_values import as_object, objects_of, optional, shown, text_of, wrong
+from octavo.server.service.conversation import function_tool
 from octavo.server.service.tool_plan import NamedTool, ToolChoice
 
 _CHOICES: dict[str, ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
-
-
 _NAMES = {"name": "name", "description": "description", "input_schema": "parameters", "strict": "strict"}
 
 
 def read_tools(value: Any) -> list[dict[str, Any]]:
     """The tools with a schema of their own. Raises InvalidRequestError naming the place."""
-    if value is None:
-        return []
-    return [
-        _read_tool(as_object(tool, f"tools[{index}]"), f"tools[{index}]") for index, tool in enumerate(as_list(value, "tools"))
-    ]
+    return [] if value is None else [_read_tool(tool, place) for place, tool in objects_of(value, "tools")]
 
 
 def _read_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:

@@ -13,6 +13,13 @@ from octavo.server.service.generation import Generation
 
 encode = msgspec.json.encode
 
+NDJSON = "application/x-ndjson"
+
+
+def line(value: dict[str, Any]) -> bytes:
+    """A line of a streamed answer."""
+    return encode(value) + b"\n"
+
 
 def rfc3339(moment_s: float | None = None) -> str:
     """A moment in seconds since the epoch, by default now, as Ollama writes it."""

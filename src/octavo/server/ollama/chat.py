@@ -18,13 +18,14 @@ from octavo.server.json_body import read_json_object
 from octavo.server.ollama.answers import Clock, encode, rfc3339
 from octavo.server.ollama.fields import CLIENT_NAMES, OllamaBody, form_of, sampling_of
 from octavo.server.ollama.job import Job
-from octavo.server.ollama.messages import conversation
+from octavo.server.ollama.messages import read_conversation
 from octavo.server.ollama.names import check_model
 from octavo.server.ollama.thinking import template_kwargs
 from octavo.server.openai.messages import read_tools
-from octavo.server.service.chat_turn import ChatRequest, TemplateOptions, begin_turn
+from octavo.server.service.chat_turn import ChatRequest, begin_turn
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.template_options import TemplateOptions
 from octavo.server.service.turn_text import named_as
 
 
@@ -54,7 +55,7 @@ async def _chat_request(body: OllamaChatBody, service: Service, tenant: str) -> 
     """What the body asks for. What is wrong with it alone raises here, the rest in begin_turn."""
     sampling = sampling_of(body)
     return ChatRequest(
-        messages=conversation(body.messages, template_knows_developer=service.template_knows_developer),
+        messages=read_conversation(body.messages, template_knows_developer=service.template_knows_developer),
         tools=[] if body.tools is None else read_tools(body.tools),
         template=TemplateOptions(kwargs=template_kwargs(body.think, service)),
         form=await form_of(body, service),

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
 from octavo.pooling_params import PoolingParams
 from octavo.request import RequestOptions
-from octavo.server.body import Body, Int32, parse_body
+from octavo.server.body import Body, Int32, ModelName, parse_body
 from octavo.server.context import service_of, tenant_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
@@ -31,7 +30,7 @@ WHOLE_CONTEXT = -1
 
 
 class _Fields(Body):
-    model: Annotated[str, Field(max_length=1024)] | None = None
+    model: ModelName | None = None
     options: Options | None = None
     keep_alive: float | str | None = None
 

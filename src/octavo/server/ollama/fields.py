@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import MAX_LOGPROBS
-from octavo.server.body import Body, Int32, Int64
+from octavo.server.body import Body, Int32, Int64, ModelName, NumLogprobs
 from octavo.server.openai.structured_fields import AskedForm
 from octavo.server.service.service import Service
 from octavo.structured_outputs import StructuredOutputsParams
@@ -83,14 +82,14 @@ class OllamaBody(Body):
     keep_alive  taken and ignored: the model stays loaded; truncate and shift, too: no prompt is ever cut
     """
 
-    model: Annotated[str, Field(max_length=1024)] | None = None
+    model: ModelName | None = None
     stream: bool | None = None
     options: Options | None = None
     format: Any = None
     think: Any = None
     keep_alive: float | str | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    top_logprobs: NumLogprobs | None = None
     truncate: bool | None = None
     shift: bool | None = None
 

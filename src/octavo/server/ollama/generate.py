@@ -22,9 +22,10 @@ from octavo.server.ollama.messages import refuse_images
 from octavo.server.ollama.names import check_model
 from octavo.server.ollama.thinking import template_kwargs
 from octavo.server.openai.prompts import read_prompts
-from octavo.server.service.chat_turn import ChatRequest, ChatTurn, TemplateOptions, begin_turn
+from octavo.server.service.chat_turn import ChatRequest, ChatTurn, begin_turn
 from octavo.server.service.generation import Generation, new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.template_options import TemplateOptions
 from octavo.server.service.turn_text import named_as
 
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {"suffix": (), "template": (), "context": (), "width": (), "height": (), "steps": ()}
@@ -73,7 +74,7 @@ async def _turn(body: GenerateBody, prompt: str, service: Service, options: Requ
             raise InvalidRequestError(f"{field} is for the chat template, which raw leaves out; send one of them", param=field)
     prompts = await read_prompts(prompt, service, add_special_tokens=True)
     service.require_room(len(prompts[0].token_ids), "prompt")
-    params = service.sampling_params({**sampling, **({} if form is None else {"structured_outputs": form})})
+    params = service.sampling_params(sampling, form)
     generation = Generation(request_id=new_request_id("gen"), prompts=prompts, params=params, options=options)
     return ChatTurn(service, generation, lambda: None)
 

@@ -11,14 +11,13 @@ from starlette.responses import Response
 from octavo.dialogue.calls import ToolCall, ToolCallDelta, join_calls
 from octavo.server.error_shapes import ollama_shape
 from octavo.server.errors import fault_of
-from octavo.server.ollama.answers import Clock, encode
+from octavo.server.ollama.answers import NDJSON, Clock, encode, line
 from octavo.server.openai.logprobs import chat_logprobs
 from octavo.server.service.chat_turn import ChatTurn
 from octavo.server.service.service import Service
 from octavo.server.sse import EventStream, JsonAnswer
 from octavo.step import TokenLogprobs
 
-NDJSON = b"application/x-ndjson"
 Head = Callable[[str, str, list[ToolCall]], dict[str, Any]]
 """(content, thinking, calls) -> the object that says so."""
 
@@ -38,7 +37,7 @@ class Job:
 
     def response(self, streams: bool) -> Response:
         if streams:
-            return EventStream(self._stream(), on_error=_error_line, content_type=NDJSON)
+            return EventStream(self._stream(), on_error=_error_line, content_type=NDJSON.encode())
         return JsonAnswer(self._answer)
 
     async def _answer(self) -> bytes:
@@ -59,16 +58,12 @@ class Job:
                     whole = join_calls(calls) if finish_reason is not None else []
                     if delta.content or delta.reasoning or whole or delta.logprobs:
                         said = self._head(delta.content, delta.reasoning, whole)
-                        yield _line({**said, **self._logprobs(delta.logprobs), "done": False})
-        yield _line({**self._head("", "", []), **self._clock.end(self._turn.generation, finish_reason)})
+                        yield line({**said, **self._logprobs(delta.logprobs), "done": False})
+        yield line({**self._head("", "", []), **self._clock.end(self._turn.generation, finish_reason)})
 
     def _logprobs(self, entries: Sequence[TokenLogprobs] | None) -> dict[str, Any]:
         """{"logprobs": [{"token", "logprob", "bytes", "top_logprobs"}]}; nothing where none were asked for, or none are new."""
         return {"logprobs": chat_logprobs(entries, self._tokenizer, self._num_top)["content"]} if entries else {}
-
-
-def _line(value: dict[str, Any]) -> bytes:
-    return encode(value) + b"\n"
 
 
 def _error_line(error: BaseException) -> bytes:

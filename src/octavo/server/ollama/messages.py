@@ -8,7 +8,7 @@ from octavo.errors import InvalidRequestError
 from octavo.server.openai.messages import read_messages
 
 
-def conversation(value: Any, *, template_knows_developer: bool) -> list[dict[str, Any]]:
+def read_conversation(value: Any, *, template_knows_developer: bool) -> list[dict[str, Any]]:
     """The messages, checked. Calls have no ids in Ollama's API: they get some here, and results the id of the call they answer.
 
     Raises InvalidRequestError naming the place, e.g. "messages[2].images".

@@ -6,19 +6,18 @@ import asyncio
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.config.model import ModelConfig
 from octavo.errors import InvalidRequestError, PermissionDeniedError
-from octavo.server.body import Body, parse_body
+from octavo.server.body import Body, ModelName, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.ollama.answers import encode, rfc3339
+from octavo.server.ollama.answers import NDJSON, encode, line, rfc3339
 from octavo.server.ollama.names import check_model, shown_name
 from octavo.server.ollama.thinking import can_think
 from octavo.server.service.service import Service
@@ -35,8 +34,8 @@ _SUFFIXES = (".safetensors", ".gguf")
 class ModelBody(Body):
     """model, or name, its old name."""
 
-    model: Annotated[str, Field(max_length=1024)] | None = None
-    name: Annotated[str, Field(max_length=1024)] | None = None
+    model: ModelName | None = None
+    name: ModelName | None = None
     verbose: bool | None = None
     stream: bool | None = None
     insecure: bool | None = None
@@ -93,10 +92,10 @@ async def pull(request: Request) -> Response:
     service = service_of(request)
     body = parse_body(ModelBody, await read_json_object(request), {})
     check_model(service, _required_name(body))
-    done = encode({"status": "success"})
+    done = {"status": "success"}
     if body.stream is False:
-        return json_response(done)
-    return Response(encode({"status": "pulling manifest"}) + b"\n" + done + b"\n", media_type="application/x-ndjson")
+        return json_response(encode(done))
+    return Response(line({"status": "pulling manifest"}) + line(done), media_type=NDJSON)
 
 
 async def closed(request: Request) -> Response:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.dialogue.calls import ToolCallDelta
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import MAX_LOGPROBS
-from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
+from octavo.server.body import UNSUPPORTED_FIELDS, Int32, NumLogprobs, parse_body
 from octavo.server.context import context_of, service_of, tenant_of
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.beam_fields import beam_params
@@ -23,15 +21,16 @@ from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
 from octavo.server.openai.sampling_fields import (
     SamplingFields,
     check_common,
-    form_values,
+    checked_form,
     request_options,
     sampling_values,
     truncation,
 )
-from octavo.server.openai.template_fields import TemplateFields, conversation, template_options
-from octavo.server.service.chat_turn import ChatRequest, ChatTurn, ChoiceDelta, ChoiceMessage, TemplateOptions, begin_turn
+from octavo.server.openai.template_fields import TemplateFields, messages_and_tools, template_options
+from octavo.server.service.chat_turn import ChatRequest, ChatTurn, ChoiceDelta, ChoiceMessage, begin_turn
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.template_options import TemplateOptions
 from octavo.server.service.tool_plan import NamedTool, ToolChoice
 from octavo.server.sse import DONE, EventStream, JsonAnswer
 from octavo.step import TokenLogprobs
@@ -64,7 +63,7 @@ class ChatBody(SamplingFields, TemplateFields):
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    top_logprobs: NumLogprobs | None = None
 
 
 async def create_chat_completion(request: Request) -> Response:
@@ -101,8 +100,8 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
             code="unsupported_field",
         )
     max_tokens = _max_tokens(body)
-    messages, tools = conversation(body, service)
-    form = await form_values(body, service)
+    messages, tools = messages_and_tools(body, service)
+    form = await checked_form(body, service)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     return ChatRequest(
         messages=messages,
@@ -110,7 +109,7 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
         tool_choice=_tool_choice(body),
         parallel_tool_calls=body.parallel_tool_calls is not False,
         template=_template_options(body),
-        form=form.get("structured_outputs"),
+        form=form,
         sampling={**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs},
         options=request_options(body, tenant),
         truncation=truncation(body, service, max_tokens),

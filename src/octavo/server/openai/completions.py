@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import InvalidRequestError
-from octavo.sampling_params import MAX_LOGPROBS, MAX_N
-from octavo.server.body import Int32, parse_body
+from octavo.sampling_params import MAX_N
+from octavo.server.body import Int32, NumLogprobs, parse_body
 from octavo.server.context import context_of, service_of, tenant_of
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.beam_fields import beam_params
@@ -23,7 +22,7 @@ from octavo.server.openai.prompts import read_prompts
 from octavo.server.openai.sampling_fields import (
     SamplingFields,
     check_common,
-    form_values,
+    checked_form,
     request_options,
     sampling_values,
     truncation,
@@ -48,7 +47,7 @@ class CompletionBody(SamplingFields):
     prompt: Any
     max_tokens: Int32 | None = DEFAULT_MAX_TOKENS
     echo: bool | None = None
-    logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    logprobs: NumLogprobs | None = None
     suffix: str | None = None
     add_special_tokens: bool | None = None
 
@@ -90,13 +89,13 @@ async def _generation(body: CompletionBody, service: Service, tenant: str) -> Ge
         truncation=truncation(body, service, body.max_tokens),
         suffix=body.suffix,
     )
-    form = await form_values(body, service)
+    form = await checked_form(body, service)
     for prompt in prompts:
         service.require_room(len(prompt.token_ids), "prompt")
     generation = Generation(
         request_id=new_request_id("cmpl"),
         prompts=prompts,
-        params=service.sampling_params({**_values(body, keep), **form}),
+        params=service.sampling_params(_values(body, keep), form),
         options=request_options(body, tenant),
         keep=keep,
         counts_completion=body.max_tokens != 0,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from starlette.requests import Request
 
 from octavo.errors import InvalidRequestError
 from octavo.pooling_params import PoolingParams
-from octavo.request import MAX_CACHE_SALT_LENGTH, MAX_TENANT_LENGTH, RequestOptions
-from octavo.server.body import UNSUPPORTED_FIELDS, Body, Int32
+from octavo.request import RequestOptions
+from octavo.server.body import UNSUPPORTED_FIELDS, Body, CacheSalt, Int32, ModelName, Tenant
 from octavo.server.context import tenant_of
 from octavo.server.service.embeddings import encode_texts, require_fits
 from octavo.server.service.service import Service
@@ -20,7 +19,7 @@ MAX_TEXTS = 2048
 """Most texts in one body, as OpenAI has it."""
 
 UNSUPPORTED = {
-    **{name: values for name, values in UNSUPPORTED_FIELDS.items() if name != "truncate_prompt_tokens"},
+    **UNSUPPORTED_FIELDS,
     "mm_processor_kwargs": (),
     "softmax": (),
     "activation": (),
@@ -32,10 +31,10 @@ UNSUPPORTED = {
 class EmbeddingFields(Body):
     """normalize is the older name of use_activation."""
 
-    model: Annotated[str, Field(max_length=1024)] | None = None
-    user: Annotated[str, Field(max_length=MAX_TENANT_LENGTH)] | None = None
+    model: ModelName | None = None
+    user: Tenant | None = None
     priority: Int32 | None = None
-    cache_salt: Annotated[str, Field(max_length=MAX_CACHE_SALT_LENGTH)] | None = None
+    cache_salt: CacheSalt | None = None
     truncate_prompt_tokens: Int32 | None = None
     normalize: bool | None = None
     use_activation: bool | None = None

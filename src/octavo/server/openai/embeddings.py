@@ -17,7 +17,7 @@ from octavo.server.context import service_of
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.chunks import encode
 from octavo.server.openai.embedding_fields import UNSUPPORTED, EmbeddingFields, check_count, check_prompts
-from octavo.server.openai.template_fields import TemplateFields, render
+from octavo.server.openai.template_fields import TemplateFields, encode_messages
 from octavo.server.service.embeddings import Embeddings, encode_texts, kept_ids
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
@@ -62,7 +62,7 @@ async def _prompts(body: EmbeddingBody, service: Service) -> list[list[int]]:
         raise InvalidRequestError("give either input or messages", param="input", code="missing_field")
     max_kept = body.truncate_prompt_tokens
     if body.input is None:
-        prompts = [kept_ids(service, await render(body, service, service.max_model_len), max_kept)]
+        prompts = [kept_ids(service, await encode_messages(body, service, service.max_model_len), max_kept)]
         check_prompts(service, prompts, "messages")
         return prompts
     items = _split(body.input)

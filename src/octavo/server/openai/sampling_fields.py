@@ -7,11 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from octavo.errors import InvalidRequestError
-from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
+from octavo.request import MAX_TIMEOUT_S, RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.server.body import Body, Count, Int32, Int64
+from octavo.server.body import Body, CacheSalt, Count, Int32, Int64, ModelName, Tenant
 from octavo.server.openai.structured_fields import StructuredFields, asked_form
 from octavo.server.service.service import Service
+from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.truncation import Truncation
 
 
@@ -51,7 +52,7 @@ class SamplingFields(StructuredFields, TruncationFields):
     user     whose request it is, where no list of API keys says so (see --scheduler-policy fair)
     """
 
-    model: Annotated[str, Field(max_length=1024)] | None = None
+    model: ModelName | None = None
     n: Int32 | None = None
     best_of: Int32 | None = None
     stream: bool | None = None
@@ -76,10 +77,10 @@ class SamplingFields(StructuredFields, TruncationFields):
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     prompt_logprobs: Int32 | None = None
-    cache_salt: Annotated[str, Field(max_length=256)] | None = None
+    cache_salt: CacheSalt | None = None
     priority: Int32 | None = None
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None
-    user: Annotated[str, Field(max_length=MAX_TENANT_LENGTH)] | None = None
+    user: Tenant | None = None
     use_beam_search: bool | None = None
     length_penalty: float | None = None
     return_token_ids: bool | None = None
@@ -114,10 +115,10 @@ def sampling_values(fields: SamplingFields) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-async def form_values(fields: SamplingFields, service: Service) -> dict[str, Any]:
-    """structured_outputs of SamplingParams, checked; nothing where the body asks for no form. Raises InvalidRequestError."""
+async def checked_form(fields: SamplingFields, service: Service) -> StructuredOutputsParams | None:
+    """The form that the body asks for, if it asks for one. Raises InvalidRequestError for one that no answer can be held to."""
     form = asked_form(fields)
-    return {} if form is None else {"structured_outputs": await form.check(service)}
+    return None if form is None else await form.check(service)
 
 
 def request_options(fields: SamplingFields, tenant: str) -> RequestOptions:

@@ -7,8 +7,8 @@ from typing import Any
 from octavo.errors import InvalidRequestError
 from octavo.server.body import Body
 from octavo.server.openai.messages import read_documents, read_messages, read_tools
-from octavo.server.service.chat_turn import TemplateOptions, encode_conversation
 from octavo.server.service.service import Service
+from octavo.server.service.template_options import TemplateOptions
 from octavo.text.truncation import Truncation
 
 
@@ -47,15 +47,15 @@ def template_options(body: TemplateFields) -> TemplateOptions:
     )
 
 
-def conversation(body: TemplateFields, service: Service) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def messages_and_tools(body: TemplateFields, service: Service) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The body's messages and tools, checked. Raises InvalidRequestError naming the place."""
     messages = read_messages(body.messages, template_knows_developer=service.template_knows_developer)
     return messages, [] if body.tools is None else read_tools(body.tools)
 
 
-async def render(
+async def encode_messages(
     body: TemplateFields, service: Service, max_tokens: int, truncation: Truncation | None = None
 ) -> list[int]:
     """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens."""
-    messages, tools = conversation(body, service)
-    return await encode_conversation(service, messages, tools, template_options(body), max_tokens, truncation)
+    messages, tools = messages_and_tools(body, service)
+    return await service.encode_chat(messages, max_tokens, tools, template_options(body), truncation)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
-from octavo.server.body import Body, parse_body
+from octavo.server.body import Body, ModelName, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.sampling_fields import TruncationFields, truncation
-from octavo.server.openai.template_fields import TemplateFields, render
+from octavo.server.openai.template_fields import TemplateFields, encode_messages
 from octavo.server.service.service import Service
-
-MAX_TOKENS = 65536
-"""Most tokens taken or given here when the context is shorter: about a megabyte of text, a second of work."""
-
-ModelName = Annotated[str, Field(max_length=1024)]
 
 
 class TokenizeBody(TemplateFields, TruncationFields):
@@ -68,9 +62,9 @@ def _answer(token_ids: list[int], service: Service, with_texts: bool) -> bytes:
 async def _token_ids(body: TokenizeBody, service: Service) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("give either prompt or messages", param="prompt", code="missing_field")
-    limit, cut = max(service.max_model_len, MAX_TOKENS), truncation(body, service, None)
+    limit, cut = service.max_counted, truncation(body, service, None)
     if body.prompt is None:
-        return await render(body, service, limit, cut)
+        return await encode_messages(body, service, limit, cut)
     adds = body.add_special_tokens is not False
     return await service.encode_text(body.prompt, limit, add_special_tokens=adds, truncation=cut)
 
@@ -82,7 +76,7 @@ async def detokenize(request: Request) -> Response:
     service.check_model(body.model)
     if not isinstance(body.tokens, list):
         raise InvalidRequestError("tokens must be a list of token ids", param="tokens", code="invalid_type")
-    limit = max(service.max_model_len, MAX_TOKENS)
+    limit = service.max_counted
     if len(body.tokens) > limit:
         raise InvalidRequestError(f"tokens has {len(body.tokens)} entries; at most {limit} are allowed", param="tokens")
     token_ids = service.check_ids(body.tokens, "tokens")

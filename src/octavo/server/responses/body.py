@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from octavo.errors import InvalidRequestError, did_you_mean
-from octavo.sampling_params import MAX_LOGPROBS
-from octavo.server.body import Body, Int32
-from octavo.server.openai.turn_fields import TurnFields, parse_turn_body
+from octavo.server.body import Body, Int32, NumLogprobs
+from octavo.server.json_values import wrong_value
+from octavo.server.turn_fields import TurnFields, parse_turn_body
 
 LOGPROBS = "message.output_text.logprobs"
 
@@ -76,7 +76,7 @@ class ResponsesBody(TurnFields):
     include: list[str] | None = None
     max_output_tokens: Int32 | None = None
     max_tool_calls: Int32 | None = None
-    top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    top_logprobs: NumLogprobs | None = None
     truncation: str | None = None
     metadata: dict[str, str] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -91,19 +91,20 @@ def read_body(raw: Mapping[str, Any]) -> ResponsesBody:
     body = parse_turn_body(ResponsesBody, raw, _INSTEAD)
     for index, name in enumerate(body.include or ()):
         if name not in INCLUDABLE:
-            raise _wrong(f"include[{index}]", name, ", ".join(INCLUDABLE), did_you_mean(name, INCLUDABLE))
+            raise wrong_value(f"include[{index}]", name, ", ".join(INCLUDABLE) + did_you_mean(name, INCLUDABLE))
     if body.top_logprobs and not body.includes_logprobs:
         raise InvalidRequestError(f'top_logprobs needs include: ["{LOGPROBS}"]', param="top_logprobs")
     if body.truncation not in (None, "disabled"):
-        raise _wrong("truncation", body.truncation, "disabled: no input is ever cut, so send a shorter one")
+        raise wrong_value("truncation", body.truncation, "disabled: no input is ever cut, so send a shorter one")
     if body.text is not None and body.text.verbosity not in (None, "medium"):
-        raise _wrong("text.verbosity", body.text.verbosity, "medium; ask for a short or long answer in the instructions")
+        raise wrong_value("text.verbosity", body.text.verbosity, "medium; ask for a short or long answer in the instructions")
     reasoning = body.reasoning or Reasoning()
     for name in ("summary", "generate_summary"):
-        if getattr(reasoning, name) not in (None, "auto"):
-            raise _wrong(f"reasoning.{name}", getattr(reasoning, name), "auto: the answer has the reasoning, not a summary")
+        asked = getattr(reasoning, name)
+        if asked not in (None, "auto"):
+            raise wrong_value(f"reasoning.{name}", asked, "auto: the answer has the reasoning, not a summary")
     if body.max_output_tokens is not None and body.max_output_tokens < 1:
-        raise _wrong("max_output_tokens", body.max_output_tokens, "at least 1")
+        raise wrong_value("max_output_tokens", body.max_output_tokens, "at least 1")
     if body.stream_options is not None and not body.stream:
         raise InvalidRequestError("stream_options needs stream: true", param="stream_options")
     _check_metadata(body.metadata or {})
@@ -122,8 +123,3 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
             f"metadata has a key of more than {MAX_METADATA_KEY} or a value of more than {MAX_METADATA_VALUE} characters",
             param="metadata",
         )
-
-
-def _wrong(param: str, value: Any, wanted: str, hint: str = "") -> InvalidRequestError:
-    shown = repr(value)
-    return InvalidRequestError(f"{param} is {shown[:100]}{'...' * (len(shown) > 100)}; it must be {wanted}{hint}", param=param)

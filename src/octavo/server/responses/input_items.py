@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.service.conversation import Content, as_list, as_object, shown, text_content, text_of, tool_call, wrong
+from octavo.server.json_values import objects_of, shown, text_of, wrong
+from octavo.server.service.conversation import Content, text_content, tool_call
 
 ROLES = ("user", "assistant", "system", "developer")
 _TEXT_OF_PART = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal", "reasoning_text": "text"}
@@ -30,8 +31,8 @@ def read_input(value: Any, instructions: str | None, *, template_knows_developer
     if isinstance(value, str):
         conversation.add_message("user", value)
     else:
-        for index, item in enumerate(as_list(value, "input")):
-            _read_item(conversation, as_object(item, f"input[{index}]"), f"input[{index}]")
+        for where, item in objects_of(value, "input"):
+            _read_item(conversation, item, where)
     return conversation.messages
 
 
@@ -134,11 +135,10 @@ def _read_content(item: dict[str, Any], key: str, where: str) -> Content:
 
 
 def _read_parts(value: Any, where: str) -> list[str]:
-    return [_read_part(part, f"{where}[{index}]") for index, part in enumerate(as_list(value, where))]
+    return [_read_part(part, place) for place, part in objects_of(value, where)]
 
 
-def _read_part(value: Any, where: str) -> str:
-    part = as_object(value, where)
+def _read_part(part: dict[str, Any], where: str) -> str:
     kind = part.get("type")
     key = _TEXT_OF_PART.get(kind) if isinstance(kind, str) else None
     if key is None:

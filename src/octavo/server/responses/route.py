@@ -13,17 +13,18 @@ from starlette.responses import Response
 from octavo.server.context import service_of, tenant_of
 from octavo.server.errors import fault_of, json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.sampling_fields import form_values, request_options, sampling_values
+from octavo.server.json_values import wrong
+from octavo.server.openai.sampling_fields import checked_form, request_options, sampling_values
 from octavo.server.responses.answer import ResponseObject
 from octavo.server.responses.body import ResponsesBody, read_body
 from octavo.server.responses.input_items import read_input
 from octavo.server.responses.items import Event, OutputItems
 from octavo.server.responses.text_format import asked_format
 from octavo.server.responses.tools import read_tool_choice, read_tools
-from octavo.server.service.chat_turn import MAX_COUNTED, ChatRequest, ChatTurn, TemplateOptions, begin_turn, count_prompt
-from octavo.server.service.conversation import wrong
+from octavo.server.service.chat_turn import ChatRequest, ChatTurn, begin_turn, count_prompt
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.template_options import TemplateOptions
 from octavo.server.service.turn_text import count_reasoning, deltas_of, named_as
 from octavo.server.sse import EventStream, JsonAnswer, named_event
 from octavo.structured_outputs import StructuredOutputsParams
@@ -49,7 +50,7 @@ async def count_input_tokens(request: Request) -> Response:
     body = read_body(await read_json_object(request))
     with named_as(_NAMES):
         asked = await _chat_request(body, service, tenant_of(request, body.user))
-        count = await count_prompt(service, asked, max(service.max_model_len, MAX_COUNTED))
+        count = await count_prompt(service, asked)
     return json_response(msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count}))
 
 
@@ -87,7 +88,7 @@ async def _chat_request(body: ResponsesBody, service: Service, tenant: str) -> C
 
 async def _form(body: ResponsesBody, service: Service) -> StructuredOutputsParams | None:
     """The form of text.format or of structured_outputs, checked. Raises InvalidRequestError."""
-    form: StructuredOutputsParams | None = (await form_values(body, service)).get("structured_outputs")
+    form = await checked_form(body, service)
     asked = asked_format(None if body.text is None else body.text.format)
     if asked is None:
         return form

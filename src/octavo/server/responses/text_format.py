@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.server.json_values import optional, shown, wrong
 from octavo.server.openai.structured_fields import AskedForm
-from octavo.server.service.conversation import optional, shown, wrong
 from octavo.structured_outputs import StructuredOutputsParams
 
 _KEYS = {"text": ("type",), "json_object": ("type",), "json_schema": ("type", "name", "description", "schema", "strict")}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from octavo.server.service.conversation import as_list, as_object, function_tool, optional, shown, text_of, wrong
+from octavo.server.json_values import objects_of, optional, shown, text_of, wrong
+from octavo.server.service.conversation import function_tool
 from octavo.server.service.tool_plan import NamedTool, ToolChoice
 
 _KEYS = ("name", "description", "parameters", "strict")
@@ -13,11 +14,7 @@ _KEYS = ("name", "description", "parameters", "strict")
 
 def read_tools(value: Any) -> list[dict[str, Any]]:
     """The tools of type function, nested as a chat has them. Raises InvalidRequestError naming the place."""
-    if value is None:
-        return []
-    return [
-        _read_tool(as_object(tool, f"tools[{index}]"), f"tools[{index}]") for index, tool in enumerate(as_list(value, "tools"))
-    ]
+    return [] if value is None else [_read_tool(tool, place) for place, tool in objects_of(value, "tools")]
 
 
 def _read_tool(tool: dict[str, Any], where: str) -> dict[str, Any]:

@@ -23,32 +23,13 @@ from octavo.sampling_params import RequestOutputKind
 from octavo.server.service.beams import BeamGeneration
 from octavo.server.service.generation import EncodedPrompt, Generation, Usage
 from octavo.server.service.service import Service
+from octavo.server.service.template_options import TemplateOptions
 from octavo.server.service.tool_plan import ToolChoice, ToolPlan
 from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.truncation import Truncation
 
-MAX_COUNTED = 65536
-"""Most tokens of a prompt that are counted when the context is shorter: a second of work."""
 PROMPT_END_TOKENS = 16
 """Enough of a prompt's end to see whether it opened a block of reasoning."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemplateOptions:
-    """Switches of the chat template.
-
-    kwargs              further variables for it
-    documents           what it is to show the model besides the conversation, if it knows how
-    source              another template that the request brings, in Jinja; refused where the server does not trust requests so
-    add_special_tokens  put BOS and EOS around as for a plain text, unless the template has
-    """
-
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    kwargs: Mapping[str, Any] | None = None
-    documents: Sequence[Mapping[str, Any]] | None = None
-    source: str | None = None
-    add_special_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +213,7 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
     service.require_room(len(token_ids), "messages")
     prompt_end = tokenizer.decode(token_ids[-PROMPT_END_TOKENS:], skip_special_tokens=False)
     form = await plan.form(service.engine, prompt_end)
-    params = service.sampling_params({**request.sampling, **({} if form is None else {"structured_outputs": form})})
+    params = service.sampling_params(request.sampling, form)
     hidden = tuple(controls) if params.skip_special_tokens else ()
     make_stream = partial(plan.stream, prompt_end, splits_reasoning=request.splits_reasoning, hidden=hidden)
     if hidden and make_stream() is not None:
@@ -252,51 +233,27 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
     return ChatTurn(service, generation, make_stream, end_id, last_message=request.messages[-1], beams=beams)
 
 
-async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) -> int:
+async def count_prompt(service: Service, request: ChatRequest) -> int:
     """Tokens of the prompt that begin_turn would make, also where it is too long for the context.
 
-    Raises InvalidRequestError as begin_turn does, and where there are clearly more than max_tokens.
+    Raises InvalidRequestError as begin_turn does, and where there are clearly more than Service.max_counted.
     """
     service.require_text_model()
     tools, parallel = Tools(request.tools), request.parallel_tool_calls
     plan = ToolPlan(service.dialect, tools, request.tool_choice, parallel=parallel, text=request.form)
-    return len(await _encode(service, request, plan, max_tokens))
+    return len(await _encode(service, request, plan, service.max_counted))
 
 
 async def _encode(service: Service, request: ChatRequest, plan: ToolPlan, max_tokens: int) -> list[int]:
     """Token ids of the prompt, with the tools that the model is to be told of."""
     tools = request.tools if plan.shows_tools else ()
-    return await encode_conversation(service, request.messages, tools, request.template, max_tokens, request.truncation)
-
+    return await service.encode_chat(request.messages, max_tokens, tools, request.template, request.truncation)
 
 
 def _add(delta: ChoiceDelta, news: MessageDelta) -> None:
     delta.reasoning += news.reasoning
     delta.content += news.content
     delta.tool_calls += news.tool_calls
-
-
-async def encode_conversation(
-    service: Service,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]],
-    template: TemplateOptions,
-    max_tokens: int,
-    truncation: Truncation | None = None,
-) -> list[int]:
-    """Token ids of the prompt; see Service.encode_chat."""
-    return await service.encode_chat(
-        messages,
-        max_tokens,
-        tools=tools or None,
-        add_generation_prompt=template.add_generation_prompt,
-        continue_final_message=template.continue_final_message,
-        template_kwargs=template.kwargs,
-        documents=template.documents,
-        chat_template=template.source,
-        add_special_tokens=template.add_special_tokens,
-        truncation=truncation,
-    )
 
 
 def _join(deltas: list[ChoiceDelta]) -> ChoiceMessage:

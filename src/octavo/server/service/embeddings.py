@@ -8,7 +8,6 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 
-from octavo.engine.frontend.pooling import truncated
 from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.errors import ContextLengthError
 from octavo.pooling_params import PoolingParams
@@ -16,6 +15,7 @@ from octavo.request import RequestOptions
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.generation import merged
 from octavo.server.service.service import Service
+from octavo.text.truncation import truncated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,18 +12,23 @@ from typing import Any
 
 from octavo.dialogue.dialect import Dialect
 from octavo.dialogue.history import as_template_wants
-from octavo.engine.frontend.input import require_text_model
+from octavo.engine.frontend.input import eos_token_ids, require_text_model
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
 from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
 from octavo.server.service.engine_face import Engine
+from octavo.server.service.template_options import TemplateOptions
+from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.content_format import ContentFormat
 from octavo.text.template_process import MAX_PROCESSES
-from octavo.text.truncation import MAX_TRUNCATED, Truncation
+from octavo.text.truncation import MAX_CUT, Truncation
 
 DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """As in vLLM: absent means the model's generation_config.json, and where that is silent, SamplingParams' default."""
+
+MAX_COUNTED = 65536
+"""Most tokens of a prompt that are counted or shown when the context is shorter: about a megabyte of text, a second of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +69,17 @@ class Service:
     @property
     def eos_token_ids(self) -> list[int]:
         """The ends of sequence that the model's files name."""
-        return list(dict.fromkeys((*self.engine.model_config.eos_token_ids, *self.engine.tokenizer.eos_token_ids)))
+        return eos_token_ids(self.engine.model_config, self.engine.tokenizer)
 
     @property
     def max_model_len(self) -> int:
         """Longest prompt plus output in tokens."""
         return self.engine.max_model_len
+
+    @property
+    def max_counted(self) -> int:
+        """Most tokens of a prompt that is only looked at: the context, or MAX_COUNTED if that is more."""
+        return max(self.max_model_len, MAX_COUNTED)
 
     @property
     def template_knows_developer(self) -> bool:
@@ -114,7 +124,7 @@ class Service:
 
     def _cut(self, encode: Callable[[int], list[int]], truncation: Truncation) -> list[int]:
         """What `encode` gives within a limit of its own, cut."""
-        limit = max(self.max_model_len, MAX_TRUNCATED)
+        limit = max(self.max_model_len, MAX_CUT)
         try:
             token_ids = encode(limit)
         except ContextLengthError as error:
@@ -129,44 +139,37 @@ class Service:
         self,
         messages: Sequence[Mapping[str, Any]],
         max_tokens: int,
-        *,
-        tools: Sequence[Mapping[str, Any]] | None,
-        add_generation_prompt: bool,
-        continue_final_message: bool,
-        template_kwargs: Mapping[str, Any] | None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        chat_template: str | None = None,
-        add_special_tokens: bool = False,
+        tools: Sequence[Mapping[str, Any]],
+        options: TemplateOptions,
         truncation: Truncation | None = None,
     ) -> list[int]:
         """Token ids of a conversation; early refusal as for a text. Tools are shown also where the template knows none.
 
-        chat_template is one that came with the request. In threads of their own: a slow template waits for its process there,
-        and must not take the threads of other work.
+        In threads of their own: a slow template waits for its process there, and must not take the threads of other work.
         """
-        if chat_template is not None and not self.trusts_request_templates:
+        if options.source is not None and not self.trusts_request_templates:
             raise InvalidRequestError(
                 "chat_template is not taken from requests here; leave it out, or start the server with "
                 "--trust-request-chat-template",
                 param="chat_template",
                 code="unsupported_field",
             )
-        shown, shown_tools = as_template_wants(self.dialect, messages, tools)
+        shown, shown_tools = as_template_wants(self.dialect, messages, tools or None)
 
         def encode(limit: int) -> list[int]:
             template = self.engine.chat_template
             return encode_chat(
                 self.engine.tokenizer,
-                template if chat_template is None else template.with_source(chat_template),
+                template if options.source is None else template.with_source(options.source),
                 shown,
                 tools=shown_tools,
-                documents=documents,
-                add_generation_prompt=add_generation_prompt,
-                continue_final_message=continue_final_message,
-                template_kwargs={**self.template_kwargs, **(template_kwargs or {})},
+                documents=options.documents,
+                add_generation_prompt=options.add_generation_prompt,
+                continue_final_message=options.continue_final_message,
+                template_kwargs={**self.template_kwargs, **(options.kwargs or {})},
                 max_tokens=limit,
                 content_format=self.content_format,
-                add_special_tokens=add_special_tokens,
+                add_special_tokens=options.add_special_tokens,
             )
 
         run = partial(encode, max_tokens) if truncation is None else partial(self._cut, encode, truncation)
@@ -193,13 +196,15 @@ class Service:
         if num_prompt_tokens >= self.max_model_len:
             raise ContextLengthError.of(f"{param} has {num_prompt_tokens} tokens", self.max_model_len, param)
 
-    def sampling_params(self, values: Mapping[str, Any]) -> SamplingParams:
+    def sampling_params(self, values: Mapping[str, Any], form: StructuredOutputsParams | None) -> SamplingParams:
         """Checked parameters from those fields of SamplingParams that a request gives; the model's own defaults fill the rest.
+
+        form  what the output is held to; Engine.check_form has seen it
 
         Raises InvalidRequestError naming the field.
         """
         defaults = self.engine.generation_defaults
         model = {name: defaults[name] for name in DEFAULTED_FIELDS if defaults.get(name) is not None}
-        params = SamplingParams(**{**model, **values})
+        params = SamplingParams(**{**model, **values, "structured_outputs": form})
         params.validate(self.vocab_size)
         return params

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from octavo.dialogue.call_form import Element, after_reasoning, as_params, possible_calls, required_calls, text_form
 from octavo.dialogue.dialect import Dialect
-from octavo.dialogue.forms import Element, after_reasoning, as_params, possible_calls, required_calls, text_form
 from octavo.dialogue.reasoning import ReasoningTags
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools

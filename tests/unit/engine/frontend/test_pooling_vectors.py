@@ -1,4 +1,4 @@
-"""EmbeddingForm, cosine, truncation; and what the ledger and the metrics make of a pooled request."""
+"""EmbeddingForm, cosine; and what the ledger and the metrics make of a pooled request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from octavo.config.model import PoolingConfig
 from octavo.engine.frontend.ledger import Ledger, RequestRecord
 from octavo.engine.frontend.metrics import Metrics
-from octavo.engine.frontend.pooling import EmbeddingForm, cosine, truncated
+from octavo.engine.frontend.pooling import EmbeddingForm, cosine
 from octavo.pooling_params import PoolingParams
 from octavo.sequence import FinishReason
 
@@ -39,14 +39,6 @@ def test_a_vector_of_zeros_stays_and_a_large_one_does_not_overflow() -> None:
     large = np.full(4, 3e38, np.float32)
     np.testing.assert_allclose(form.apply(large), 0.5)
     assert math.isclose(cosine(large, large), 1) and cosine(large, np.zeros(4, np.float32)) == 0
-
-
-@pytest.mark.parametrize(
-    ("limit", "suffix", "expected"),
-    [(5, (), [1, 2, 3, 4, 9]), (3, (), [1, 2, 3]), (3, (9,), [1, 2, 9]), (1, (9,), [1]), (4, (8,), [1, 2, 3, 4])],
-)
-def test_a_cut_keeps_the_suffix_that_stood_behind_the_text(limit: int, suffix: tuple[int, ...], expected: list[int]) -> None:
-    assert truncated([1, 2, 3, 4, 9], limit, suffix) == expected
 
 
 def test_a_pooled_request_counts_its_prompt_and_no_generation() -> None:

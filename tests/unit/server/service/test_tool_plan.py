@@ -10,8 +10,8 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 from tests.unit.dialogue.recorded import TOOLS
 
+from octavo.dialogue.call_form import BARE_FORM, HERMES_FORM, MAX_CALLS
 from octavo.dialogue.dialect import Dialect, choose_dialect
-from octavo.dialogue.forms import BARE_FORM, HERMES_FORM, MAX_CALLS
 from octavo.dialogue.reasoning import MISTRAL_THINK
 from octavo.dialogue.tools import Tools
 from octavo.errors import InvalidRequestError
