@@ -9,6 +9,7 @@ from octavo.server.service.conversation import (
     as_list,
     as_object,
     optional,
+    parts_of,
     shown,
     text_content,
     text_of,
@@ -68,7 +69,7 @@ def _read_assistant(content: Any, where: str, call_ids: set[str]) -> dict[str, A
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
-    for index, value in enumerate(as_list(content, where)):
+    for index, value in enumerate(parts_of(content, where)):
         place = f"{where}[{index}]"
         block = as_object(value, place)
         kind = block.get("type")
@@ -93,7 +94,7 @@ def _read_user(content: Any, where: str, call_ids: set[str]) -> list[dict[str, A
         return [{"role": "user", "content": content}]
     messages: list[dict[str, Any]] = []
     texts: list[str] = []
-    for index, value in enumerate(as_list(content, where)):
+    for index, value in enumerate(parts_of(content, where)):
         place = f"{where}[{index}]"
         block = as_object(value, place)
         kind = block.get("type")
@@ -129,7 +130,7 @@ def _read_texts(value: Any, where: str) -> Content:
     if isinstance(value, str):
         return value
     texts = []
-    for index, item in enumerate(as_list(value, where)):
+    for index, item in enumerate(parts_of(value, where)):
         block = as_object(item, f"{where}[{index}]")
         if block.get("type") != "text":
             raise _unknown(block.get("type"), f"{where}[{index}].type", "text")

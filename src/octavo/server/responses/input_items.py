@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.service.conversation import Content, as_list, as_object, shown, text_content, text_of, tool_call, wrong
+from octavo.server.service.conversation import (
+    Content,
+    as_list,
+    as_object,
+    parts_of,
+    shown,
+    text_content,
+    text_of,
+    tool_call,
+    wrong,
+)
 
 ROLES = ("user", "assistant", "system", "developer")
 _TEXT_OF_PART = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal", "reasoning_text": "text"}
@@ -30,8 +40,10 @@ def read_input(value: Any, instructions: str | None, *, template_knows_developer
     if isinstance(value, str):
         conversation.add_message("user", value)
     else:
-        for index, item in enumerate(as_list(value, "input")):
+        for index, item in enumerate(parts_of(value, "input")):
             _read_item(conversation, as_object(item, f"input[{index}]"), f"input[{index}]")
+    if not conversation.messages:
+        raise wrong("input", "holds nothing that can be answered; give a message, or the result of a call", "empty_prompt")
     return conversation.messages
 
 
@@ -123,7 +135,7 @@ def _read_item(conversation: _Conversation, item: dict[str, Any], where: str) ->
 def _reasoning_text(item: dict[str, Any], where: str) -> str:
     """The reasoning in plain text. A summary, or what another server has encrypted, is of no use to this model."""
     parts = item.get("content")
-    return "" if parts is None else "".join(_read_parts(parts, f"{where}.content"))
+    return "" if parts is None else "".join(_read_parts(as_list(parts, f"{where}.content"), f"{where}.content"))
 
 
 def _read_content(item: dict[str, Any], key: str, where: str) -> Content:
@@ -134,7 +146,7 @@ def _read_content(item: dict[str, Any], key: str, where: str) -> Content:
 
 
 def _read_parts(value: Any, where: str) -> list[str]:
-    return [_read_part(part, f"{where}[{index}]") for index, part in enumerate(as_list(value, where))]
+    return [_read_part(part, f"{where}[{index}]") for index, part in enumerate(parts_of(value, where))]
 
 
 def _read_part(value: Any, where: str) -> str:

@@ -39,13 +39,18 @@ def optional(value: Mapping[str, Any], key: str, kind: type, where: str) -> None
         raise wrong(f"{where}.{key}", f"must be {words[kind]}", "invalid_type")
 
 
-def as_list(value: Any, where: str) -> list[Any]:
-    """value if it is a list of at most MAX_PARTS entries. Raises InvalidRequestError."""
+def as_list(value: Any, where: str, kinds: str = "a list") -> list[Any]:
+    """value if it is a list of at most MAX_PARTS entries; kinds: what it may be, in words. Raises InvalidRequestError."""
     if not isinstance(value, list):
-        raise wrong(where, "must be a list", "invalid_type")
+        raise wrong(where, f"must be {kinds}", "invalid_type")
     if len(value) > MAX_PARTS:
         raise wrong(where, f"has {len(value)} entries; at most {MAX_PARTS} are allowed")
     return value
+
+
+def parts_of(value: Any, where: str) -> list[Any]:
+    """As as_list, where a text may stand in place of the list; the caller has looked for it. Raises InvalidRequestError."""
+    return as_list(value, where, "a string or a list")
 
 
 def as_object(value: Any, where: str) -> dict[str, Any]:
