@@ -32,6 +32,7 @@ from octavo.errors import (
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sequence import FinishReason
+from octavo.structured_outputs import StructuredOutputsParams
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = (sys.executable, str(ROOT / "tests/fake_core_process.py"))
@@ -130,6 +131,17 @@ def test_refusals_come_before_anything_runs(model: Path) -> None:
                 await engine.add_request("slow", LONG, "same")
             stream.close()
             await until(lambda: is_idle(engine))
+
+    run(test())
+
+
+def test_a_form_is_refused_as_often_as_it_is_checked(model: Path) -> None:
+    async def test() -> None:
+        async with serving(model) as engine:
+            for form in ({"regex": "("}, {"json": {"type": "nonsense"}}, {"choice": [""]}):
+                for _ in range(3):
+                    with pytest.raises(InvalidRequestError, match=next(iter(form))):
+                        await engine.check_form(StructuredOutputsParams(**form))
 
     run(test())
 

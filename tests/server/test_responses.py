@@ -264,6 +264,8 @@ def test_sampling_fields_reach_the_engine(live: LiveServer) -> None:
         ({"temperature": -1}, "temperature"),
         ({"inptu": "x"}, "inptu"),
         ({"input": None}, "input"),
+        ({"input": 5}, "input"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
         ({"input": ""}, "input"),
         ({"input": []}, "input"),
         ({"input": "x" * 2100}, "input"),

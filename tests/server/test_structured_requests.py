@@ -67,6 +67,7 @@ def test_every_field_reaches_the_engine(
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
+        ({"guided_json": 5}, "guided_json", "invalid_type"),
         ({"response_format": {}, "guided_regex": "("}, "guided_regex", "invalid_value"),
         ({"response_format": {"json_schema": {}}}, "response_format.type", "invalid_value"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "invalid_value"),

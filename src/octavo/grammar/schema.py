@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 from octavo.errors import InvalidRequestError
 
@@ -46,8 +47,10 @@ def parse_schema(schema: str | bool | dict[str, Any], param: str) -> Any:
             f"the JSON schema in {param} is nested more than {MAX_SCHEMA_DEPTH} levels deep; make it flatter, with $ref",
             param=param,
         )
-    for place in list(_schemas(parsed, "#")):
-        _drop_annotations(place[1])
+    places = list(_schemas(parsed, "#"))
+    for _, place in places:
+        _drop_annotations(place)
+    _refuse_loops(places, parsed, param)
     return parsed
 
 
@@ -86,6 +89,51 @@ def _schemas(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         elif isinstance(value, list):
             for index, inner in enumerate(value):
                 yield from _schemas(inner, f"{here}/{index}")
+
+
+def _refuse_loops(places: list[tuple[str, dict[str, Any]]], root: Any, param: str) -> None:
+    """Raise InvalidRequestError for a schema that is itself again after $ref and allOf alone: no text is ever of that form."""
+    ends: set[int] = set()
+    for path, schema in places:
+        stack, open_ = [(schema, False)], set[int]()
+        while stack:
+            place, is_done = stack.pop()
+            if is_done:
+                open_.discard(id(place))
+                ends.add(id(place))
+            elif id(place) in open_:
+                raise InvalidRequestError(
+                    f"the JSON schema in {param} has at {_short(path)} a $ref that leads back to itself, so no text is of that "
+                    "form; let it refer to itself below a property or an item",
+                    param=param,
+                )
+            elif id(place) not in ends:
+                open_.add(id(place))
+                stack.append((place, True))
+                stack += [(other, False) for other in _same_value(place, root)]
+
+
+def _same_value(schema: dict[str, Any], root: Any) -> list[dict[str, Any]]:
+    """The schemas that a value has to match besides, at its own place: those of $ref and allOf."""
+    everyone = schema.get("allOf")
+    found = [_target(schema.get("$ref"), root), *(everyone if isinstance(everyone, list) else ())]
+    return [other for other in found if isinstance(other, dict)]
+
+
+def _target(reference: Any, root: Any) -> Any:
+    """What a $ref within the schema points to; None for any other."""
+    if not isinstance(reference, str) or not reference.startswith("#"):
+        return None
+    value = root
+    for part in unquote(reference[1:]).split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        elif isinstance(value, dict):
+            value = value.get(name)
+        else:
+            return None
+    return value
 
 
 def _drop_annotations(schema: dict[str, Any]) -> None:

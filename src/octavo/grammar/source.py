@@ -49,6 +49,8 @@ def _check_beginning(source: str, param: str) -> None:
     matcher.compute_bitmask()
     if matcher.is_error():
         reason = _one_line(matcher.get_error())
+        if "NoExtensionBias" in reason:  # llguidance's name for a beginning after which no token can stand
+            raise InvalidRequestError(f"{param} allows no text at all; look for a part that refers to itself", param=param)
         raise InvalidRequestError(
             f"{param} allows too much at once: {reason}", param=param, code="structured_output_too_complex"
         )

@@ -140,12 +140,14 @@ def _unknown_field(name: str, known: Mapping[str, Any]) -> InvalidRequestError:
 
 
 def _as_request_error(error: ValidationError) -> InvalidRequestError:
-    first = error.errors(include_url=False)[0]
+    first, *others = error.errors(include_url=False)
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, InvalidRequestError):
         return cause
     param = ""
-    for part in first["loc"]:
+    *place, last = first["loc"] or ("",)
+    is_union = last in _UNION_MEMBERS and bool(place)
+    for part in place if is_union else first["loc"]:
         param += f"[{part}]" if isinstance(part, int) else (f".{part}" if param else str(part))
     param = param[:200]
     if first["type"] == "missing":
@@ -154,6 +156,9 @@ def _as_request_error(error: ValidationError) -> InvalidRequestError:
         return InvalidRequestError(f"unknown field {param!r}", param=param, code="unknown_field")
     code = "invalid_type" if "type" in first["type"] else "invalid_value"
     wanted = _wanted(first["type"], first.get("ctx", {}))
+    if is_union:
+        members = [str(last), *(str(other["loc"][-1]) for other in others if list(other["loc"][:-1]) == place)]
+        wanted = " or ".join(_UNION_MEMBERS[member] for member in members if member in _UNION_MEMBERS)
     if wanted is not None and param:
         text = f"{param} is {_shown(first['input'])}; it must be {wanted}"
         return InvalidRequestError(text, param=param, code=code)
@@ -173,6 +178,10 @@ _KINDS = {
     "dict_type": "an object",
     "model_type": "an object",
 }
+
+
+_UNION_MEMBERS = {"float": "a number", "str": "a string", "dict[str,any]": "an object"}
+"""What pydantic adds to the place of a value that may be of several kinds, in words."""
 
 
 def _wanted(kind: str, limits: Mapping[str, Any]) -> str | None:

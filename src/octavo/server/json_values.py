@@ -19,18 +19,23 @@ def optional(value: Mapping[str, Any], key: str, kind: type, where: str) -> None
         raise wrong(f"{where}.{key}", f"must be {words[kind]}", "invalid_type")
 
 
-def as_list(value: Any, where: str) -> list[Any]:
-    """value if it is a list of at most MAX_ENTRIES entries. Raises InvalidRequestError."""
+def as_list(value: Any, where: str, kinds: str = "a list") -> list[Any]:
+    """value if it is a list of at most MAX_ENTRIES entries; kinds: what it may be, in words. Raises InvalidRequestError."""
     if not isinstance(value, list):
-        raise wrong(where, "must be a list", "invalid_type")
+        raise wrong(where, f"must be {kinds}", "invalid_type")
     if len(value) > MAX_ENTRIES:
         raise wrong(where, f"has {len(value)} entries; at most {MAX_ENTRIES} are allowed")
     return value
 
 
-def objects_of(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(place, object) for each entry of a list of objects. Raises InvalidRequestError."""
-    for index, item in enumerate(as_list(value, where)):
+def parts_of(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """As objects_of, where a text may stand in place of the list; the caller has looked for it. Raises InvalidRequestError."""
+    return objects_of(value, where, "a string or a list")
+
+
+def objects_of(value: Any, where: str, kinds: str = "a list") -> Iterator[tuple[str, dict[str, Any]]]:
+    """(place, object) for each entry of a list of objects; kinds: see as_list. Raises InvalidRequestError."""
+    for index, item in enumerate(as_list(value, where, kinds)):
         place = f"{where}[{index}]"
         yield place, as_object(item, place)
 

@@ -32,6 +32,7 @@ def form(**fields: Any) -> StructuredOutputsParams:
     return StructuredOutputsParams(**fields)
 
 
+LOOP = {"$ref": "#/$defs/y"}
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 5}, "age": {"type": "integer", "minimum": 0}},
@@ -107,6 +108,10 @@ def test_a_format_that_json_schema_makes_an_annotation_accepts_every_string() ->
         (form(json="[1]"), "json", ["must be a JSON schema"]),
         (form(json={"type": "foo"}), "json", ["foo"]),
         (form(json={"$ref": "http://127.0.0.1/x"}), "json", ["http://127.0.0.1/x"]),
+        (form(json={"$ref": "#"}), "json", ["at #", "leads back to itself"]),
+        (form(json={"properties": {"a": LOOP}, "$defs": {"x": LOOP, "y": {"$ref": "#/$defs/x"}}}), "json", ["#/properties/a"]),
+        (form(json={"items": {"allOf": [{"type": "object"}, {"$ref": "#/items"}]}}), "json", ["#/items", "itself"]),
+        (form(grammar="start: x\nx: x"), "grammar", ["no text at all"]),
         (form(json='{"a":' * 100 + "1" + "}" * 100), "json", ["64 levels"]),
         (form(json={"enum": ["x" * 600_000]}), "json", ["characters"]),
         (form(regex="(?=a)b"), "regex", ["look-around"]),

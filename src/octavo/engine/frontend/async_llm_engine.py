@@ -253,15 +253,16 @@ class AsyncLLMEngine:
 
     async def check_form(self, form: StructuredOutputsParams) -> None:
         """Raise InvalidRequestError naming the field if no answer can be held to this form. Its outcome is kept."""
-        if not self._input.forms.is_known(form):
-            await asyncio.get_running_loop().run_in_executor(self._form_threads, self._input.forms.grammar, form)
+        forms = self._input.forms
+        if forms.is_known(form):
+            forms.grammar(form)
+        else:
+            await asyncio.get_running_loop().run_in_executor(self._form_threads, forms.grammar, form)
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """End requests; their streams get a last delivery with finish_reason "abort". Ended and unknown ones are left alone."""
-        request_ids = [request_id] if isinstance(request_id, str) else list(request_id)
-        for output in self._abort(request_ids):
-            stream = self._streams.get(output.request_id)
-            if stream is not None:
+        for output in self._abort([request_id] if isinstance(request_id, str) else list(request_id)):
+            if (stream := self._streams.get(output.request_id)) is not None:
                 self._deliver(stream, output)
 
     async def check_health(self) -> None:

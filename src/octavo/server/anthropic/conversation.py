@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.json_values import as_list, as_object, objects_of, optional, shown, text_of, wrong
+from octavo.server.json_values import as_list, as_object, optional, parts_of, shown, text_of, wrong
 from octavo.server.service.conversation import Content, text_content, tool_call
 
 ROLES = ("user", "assistant", "system")
@@ -21,7 +21,7 @@ def read_conversation(messages: Any, system: Any) -> list[dict[str, Any]]:
     if not as_list(messages, "messages"):
         raise wrong("messages", "is empty; give at least one message", "empty_prompt")
     call_ids: set[str] = set()
-    for where, message in objects_of(messages, "messages"):
+    for where, message in parts_of(messages, "messages"):
         role = message.get("role")
         if role not in ROLES:
             raise wrong(f"{where}.role", f"is {shown(role)}; it must be one of {', '.join(ROLES)}")
@@ -56,7 +56,7 @@ def _read_assistant(content: Any, where: str, call_ids: set[str]) -> dict[str, A
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
-    for place, block in objects_of(content, where):
+    for place, block in parts_of(content, where):
         kind = block.get("type")
         if kind == "text":
             texts.append(text_of(block, "text", place))
@@ -79,7 +79,7 @@ def _read_user(content: Any, where: str, call_ids: set[str]) -> list[dict[str, A
         return [{"role": "user", "content": content}]
     messages: list[dict[str, Any]] = []
     texts: list[str] = []
-    for place, block in objects_of(content, where):
+    for place, block in parts_of(content, where):
         kind = block.get("type")
         if kind == "text":
             texts.append(text_of(block, "text", place))
@@ -113,7 +113,7 @@ def _read_texts(value: Any, where: str) -> Content:
     if isinstance(value, str):
         return value
     texts = []
-    for place, block in objects_of(value, where):
+    for place, block in parts_of(value, where):
         if block.get("type") != "text":
             raise _unknown(block.get("type"), f"{place}.type", "text")
         texts.append(text_of(block, "text", place))

@@ -6,6 +6,7 @@ from typing import Any
 
 from octavo.errors import InvalidRequestError
 from octavo.server.openai.messages import read_messages
+from octavo.server.service.conversation import optional
 
 
 def read_conversation(value: Any, *, template_knows_developer: bool) -> list[dict[str, Any]]:
@@ -42,6 +43,7 @@ def _translated(message: Any, where: str, waiting: list[tuple[str, str]]) -> Any
         if isinstance(name, str):
             message["name"] = name
     if message.get("thinking"):
+        optional(message, "thinking", str, where)
         message["reasoning_content"] = message["thinking"]
     calls = message.get("tool_calls")
     if isinstance(calls, list):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.json_values import objects_of, shown, text_of, wrong
+from octavo.server.json_values import parts_of, shown, text_of, wrong
 from octavo.server.service.conversation import Content, text_content, tool_call
 
 ROLES = ("user", "assistant", "system", "developer")
@@ -31,8 +31,10 @@ def read_input(value: Any, instructions: str | None, *, template_knows_developer
     if isinstance(value, str):
         conversation.add_message("user", value)
     else:
-        for where, item in objects_of(value, "input"):
+        for where, item in parts_of(value, "input"):
             _read_item(conversation, item, where)
+    if not conversation.messages:
+        raise wrong("input", "holds nothing that can be answered; give a message, or the result of a call", "empty_prompt")
     return conversation.messages
 
 
@@ -124,7 +126,7 @@ def _read_item(conversation: _Conversation, item: dict[str, Any], where: str) ->
 def _reasoning_text(item: dict[str, Any], where: str) -> str:
     """The reasoning in plain text. A summary, or what another server has encrypted, is of no use to this model."""
     parts = item.get("content")
-    return "" if parts is None else "".join(_read_parts(parts, f"{where}.content"))
+    return "" if parts is None else "".join(_read_parts(as_list(parts, f"{where}.content"), f"{where}.content"))
 
 
 def _read_content(item: dict[str, Any], key: str, where: str) -> Content:
@@ -135,7 +137,7 @@ def _read_content(item: dict[str, Any], key: str, where: str) -> Content:
 
 
 def _read_parts(value: Any, where: str) -> list[str]:
-    return [_read_part(part, place) for place, part in objects_of(value, where)]
+    return [_read_part(part, place) for place, part in parts_of(value, where)]
 
 
 def _read_part(part: dict[str, Any], where: str) -> str:
