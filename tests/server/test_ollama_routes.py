@@ -383,3 +383,17 @@ def test_a_model_without_a_head_makes_vectors(live: LiveServer, http: httpx.Clie
 def test_odd_texts_are_answered_or_refused(path: str, body: dict[str, Any], status: int, word: str, http: httpx.Client) -> None:
     answer = http.post(path, json=body)
     assert answer.status_code == status and word in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "Hello"}), ("/api/show", {})]
+)
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "text/plain", "application/octet-stream"])
+def test_the_content_type_is_not_read_unless_a_page_sends_it(
+    path: str, body: dict[str, Any], content_type: str, http: httpx.Client
+) -> None:
+    content = json.dumps({"model": MODEL, "stream": False, **body})
+    assert http.post(path, content=content, headers={"content-type": content_type}).status_code == 200
+    page = http.post(path, content=content, headers={"content-type": content_type, "origin": "http://page.example"})
+    assert page.status_code == 415
+    assert "send application/json" in page.json()["error"]
