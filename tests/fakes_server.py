@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 from tests.configs import resolved_config
 from tokenizers import AddedToken
@@ -20,12 +21,14 @@ from octavo.config.model import ModelConfig, RopeConfig
 from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
+from octavo.engine.frontend.pooling_outputs import PoolingOutput, PoolingRequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
 from octavo.grammar.forms import Forms
 from octavo.kvcache.manager import KVCacheManager
 from octavo.kvcache.report import MemoryReport
 from octavo.kvcache.survey import memory_report
+from octavo.pooling_params import PoolingParams
 from octavo.request import NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
@@ -66,6 +69,7 @@ class FakeEngine:
     on_request     called for each request when it arrives
     fail_first     raised before the first delivery; fail_after_tokens: RuntimeError once that many tokens were delivered
     running        ids of requests whose iterator is open; aborted: those closed before they finished
+    pooled         (prompt, pooling params) of every request for an embedding
     requests       (prompt, sampling params, priority, cache salt) of every request, in order; tenants, timeouts_s beside it
     """
 
@@ -99,10 +103,12 @@ class FakeEngine:
         self.fail_after_tokens: int | None = None
         self.finish_with: str | None = None
         self.is_dead = False
+        self.dead_error: EngineDeadError | None = None
         self.was_shut_down = False
         self.running: set[str] = set()
         self.aborted: list[str] = []
         self.requests: list[tuple[list[int], SamplingParams, int, str]] = []
+        self.pooled: list[tuple[list[int], PoolingParams]] = []
         self.tenants: list[str] = []
         self.timeouts_s: list[float | None] = []
         self.forms = Forms()
@@ -152,11 +158,41 @@ class FakeEngine:
                 self.aborted.append(request_id)
             await self._tell()
 
+    async def encode(
+        self, prompt: list[int], pooling_params: PoolingParams, request_id: str, options: RequestOptions = NO_OPTIONS
+    ) -> AsyncGenerator[PoolingRequestOutput, None]:
+        """The vector counts the tokens by their ids modulo 8, and is then formed as asked for. It waits for `release`."""
+        self.pooled.append((prompt, pooling_params))
+        self.tenants.append(options.tenant)
+        policy = self.resolved_config.scheduler.scheduler_policy
+        processor = InputProcessor(self.tokenizer, self.model_config, self.max_model_len, scheduler_policy=policy)
+        prepared = processor.prepare(prompt, pooling_params, request_id, options, arrival_s=0.0)
+        counts = np.bincount(np.array(prompt) % 8, minlength=8).astype(np.float32)
+        assert prepared.embedding is not None
+        self.running.add(request_id)
+        await self._tell()
+        finished = False
+        try:
+            await self.release.wait()
+            finished = True
+            yield PoolingRequestOutput(request_id, PoolingOutput(prepared.embedding.apply(counts)), prompt)
+        finally:
+            self.running.discard(request_id)
+            if not finished:
+                self.aborted.append(request_id)
+            await self._tell()
+
     async def _deliver(self, request: Request) -> AsyncIterator[RequestOutput]:
         params, prompt = request.sampling, request.prompt_token_ids
         script = self.tokenizer.encode(self.answer, add_special_tokens=False) + [258]
         emitters = [
-            TextEmitter(self.tokenizer, stop=params.stop, include_stop_str_in_output=params.include_stop_str_in_output)
+            TextEmitter(
+                self.tokenizer,
+                stop=params.stop,
+                include_stop_str_in_output=params.include_stop_str_in_output,
+                skip_special_tokens=params.skip_special_tokens,
+                shown_token_ids=params.shown_token_ids,
+            )
             for _ in range(params.n)
         ]
         prompt_logprobs = None if params.prompt_logprobs is None else self._prompt_logprobs(prompt, params.prompt_logprobs)
@@ -232,6 +268,8 @@ class FakeEngine:
         return memory_report(KVCacheManager(4, 16), [], 1024)
 
     async def check_health(self) -> None:
+        if self.dead_error is not None:
+            raise self.dead_error
         if self.is_dead:
             raise EngineDeadError("the engine core is dead")
 

@@ -1,3 +1,4 @@
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -71,12 +72,13 @@ void check_size(const StepArrays& step, const Executor& executor) {
 }
 
 AttentionLayer attention_layer(int32_t layer, int32_t num_heads, int32_t num_kv_heads, int32_t head_dim, float scale,
-                               int32_t window, float softcap) {
+                               int32_t window, float softcap, bool causal) {
   require(num_kv_heads > 0 && num_heads % num_kv_heads == 0, "num_heads must be a multiple of num_kv_heads");
-  return {layer, num_heads, num_kv_heads, head_dim, scale, window, softcap};
+  return {layer, num_heads, num_kv_heads, head_dim, scale, window, softcap, causal};
 }
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> read_rows(const Executor& executor, View view, int32_t rows, nb::handle owner) {
+  require(view.buffer >= 0, "the model has no such output");
   int64_t stride = 0;
   float* data = const_cast<float*>(executor.read(view, &stride));
   const size_t shape[2] = {static_cast<size_t>(rows), static_cast<size_t>(view.cols)};
@@ -91,12 +93,12 @@ void bind_recorder(nb::module_& module) {
           nb::arg("cache"))
       .def(
           "embedding",
-          [](Recorder& recorder, std::shared_ptr<const Linear> table, float scale) {
+          [](Recorder& recorder, std::shared_ptr<const Linear> table, float scale, IndexKind index) {
             require(table->parts.size() == 1, "embedding: the table must have one part");
             nb::gil_scoped_release release;
-            return recorder.embedding(std::move(table), scale);
+            return recorder.embedding(std::move(table), scale, index);
           },
-          nb::arg("table"), nb::arg("scale"))
+          nb::arg("table"), nb::arg("scale"), nb::arg("index"))
       .def(
           "linear",
           [](Recorder& recorder, View x, std::shared_ptr<const Linear> weight) {
@@ -113,6 +115,14 @@ void bind_recorder(nb::module_& module) {
             return recorder.rms_norm(x, std::move(weight), eps);
           },
           nb::arg("x"), nb::arg("weight"), nb::arg("eps"))
+      .def(
+          "layer_norm",
+          [](Recorder& recorder, View x, std::shared_ptr<const Vector> weight, std::shared_ptr<const Vector> bias, float eps) {
+            require(weight->size == x.cols && bias->size == x.cols, "layer_norm: weight and bias must have one value per column");
+            nb::gil_scoped_release release;
+            return recorder.layer_norm(x, std::move(weight), std::move(bias), eps);
+          },
+          nb::arg("x"), nb::arg("weight"), nb::arg("bias"), nb::arg("eps"))
       .def(
           "add",
           [](Recorder& recorder, View a, View b) {
@@ -164,9 +174,16 @@ void bind_recorder(nb::module_& module) {
             return recorder.gated(OpCode::gelu_mul, x);
           },
           nb::arg("gate_up"))
+      .def("gelu", &Recorder::gelu, nb::arg("x"), nb::call_guard<nb::gil_scoped_release>())
       .def("select_rows", &Recorder::select_rows, nb::arg("x"), nb::call_guard<nb::gil_scoped_release>())
       .def("softcap", &Recorder::softcap, nb::arg("x"), nb::arg("cap"), nb::call_guard<nb::gil_scoped_release>())
-      .def("seal", &Recorder::seal, nb::arg("output"), "End the recording; output is what Executor.read gives.");
+      .def(
+          "seal",
+          [](Recorder& recorder, std::optional<View> logits, std::optional<View> hidden) {
+            require(!hidden || recorder.kind_of(*hidden) == RowKind::tokens, "seal: hidden states must be those of tokens");
+            return recorder.seal(logits.value_or(View{}), hidden.value_or(View{}));
+          },
+          nb::arg("logits").none(), nb::arg("hidden").none(), "End the recording; the two can be read from its executor.");
 }
 
 }  // namespace
@@ -179,9 +196,13 @@ void bind_tape(nb::module_& module) {
         return View{view.buffer, view.column + first, cols};
       },
       nb::arg("first"), nb::arg("cols"));
+  nb::enum_<IndexKind>(module, "IndexKind", "What an embedding looks its rows up by.")
+      .value("token", IndexKind::token)
+      .value("position", IndexKind::position)
+      .value("zero", IndexKind::zero);
   nb::class_<AttentionLayer>(module, "AttentionLayer");
   module.def("attention_layer", &attention_layer, nb::arg("layer"), nb::arg("num_heads"), nb::arg("num_kv_heads"),
-             nb::arg("head_dim"), nb::arg("scale"), nb::arg("window"), nb::arg("softcap"));
+             nb::arg("head_dim"), nb::arg("scale"), nb::arg("window"), nb::arg("softcap"), nb::arg("causal"));
   nb::class_<StepArrays>(module, "StepArrays");
   module.def(
       "step_arrays",
@@ -214,17 +235,25 @@ void bind_tape(nb::module_& module) {
           [](Executor& executor, const StepArrays& step) {
             check_size(step, executor);
             require_range(step.token_ids, step.num_tokens, 0, executor.token_limit(), "token id");
+            require_range(step.positions, step.num_tokens, 0, executor.position_limit(), "position");
             nb::gil_scoped_release release;
             executor.run(step);
           },
           nb::arg("step"))
       .def(
-          "read",
+          "read_logits",
           [](nb::handle self, int32_t rows) {
             const Executor& executor = nb::cast<const Executor&>(self);
-            return read_rows(executor, executor.recording().output, rows, self);
+            return read_rows(executor, executor.recording().logits, rows, self);
           },
-          nb::arg("rows"), "float32 [rows, columns of the output], a view of the executor's memory until the next step.")
+          nb::arg("rows"), "float32 [rows, vocabulary], a view of the executor's memory until the next step.")
+      .def(
+          "read_hidden",
+          [](nb::handle self, int32_t rows) {
+            const Executor& executor = nb::cast<const Executor&>(self);
+            return read_rows(executor, executor.recording().hidden, rows, self);
+          },
+          nb::arg("rows"), "float32 [rows, hidden size], a view of the executor's memory until the next step.")
       .def("set_profiling", &Executor::set_profiling, nb::arg("on"), "Start counting afresh, or stop.")
       .def("profile", &Executor::profile)
       .def_prop_ro("buffer_bytes", &Executor::buffer_bytes);

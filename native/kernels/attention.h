@@ -102,7 +102,8 @@ void attend_tile(const AttentionArgs& args, int32_t t0, const AttentionRows& row
 
 // Positions that the rows see together, cut to the wanted splits.
 inline Span visible(const AttentionArgs& args, int32_t t0, int32_t t1) {
-  const Span all = {args.window > 0 ? larger(args.first_position + t0 - args.window + 1, 0) : 0, args.first_position + t1};
+  const Span all = {args.window > 0 ? larger(args.first_position + t0 - args.window + 1, 0) : 0,
+                    args.num_keys > 0 ? args.num_keys : args.first_position + t1};
   if (args.partials == nullptr) return all;
   return {larger(all.begin, args.split_begin * kKvSplit), smaller(all.end, args.split_end * kKvSplit)};
 }

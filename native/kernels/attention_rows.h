@@ -45,7 +45,8 @@ inline Span seen_by(const AttentionArgs& args, int32_t t0, const AttentionRows& 
                     int32_t length) {
   const int32_t position = args.first_position + t0 + r / rows.group;
   const int32_t first = args.window > 0 ? larger(position - args.window + 1, 0) : 0;
-  return {larger(first - start, 0), smaller(position + 1 - start, length)};
+  const int32_t end = args.num_keys > 0 ? args.num_keys : position + 1;
+  return {larger(first - start, 0), smaller(end - start, length)};
 }
 
 // Consecutive arrays of the scratch, each aligned to 64 bytes.

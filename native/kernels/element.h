@@ -30,11 +30,20 @@ void gelu_mul(const ElementArgs& args) {
   for_each_element(args, [](F16x gate, F16x up) { return mul(gelu_tanh(gate), up); });
 }
 
-// cap * tanh(a / cap); b is not read.
+// For an op that does not read b.
+inline ElementArgs unary(const ElementArgs& args) {
+  ElementArgs same = args;
+  same.b = args.a;
+  same.ldb = args.lda;
+  return same;
+}
+
+void gelu(const ElementArgs& args) {
+  for_each_element(unary(args), [](F16x a, F16x) { return gelu_erf(a); });
+}
+
+// cap * tanh(a / cap)
 void softcap(const ElementArgs& args) {
-  ElementArgs unary = args;
-  unary.b = args.a;
-  unary.ldb = args.lda;
   const F16x cap = broadcast(args.cap);
-  for_each_element(unary, [cap](F16x a, F16x) { return mul(cap, tanh(div(a, cap))); });
+  for_each_element(unary(args), [cap](F16x a, F16x) { return mul(cap, tanh(div(a, cap))); });
 }

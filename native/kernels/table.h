@@ -99,7 +99,8 @@ struct NextAttention {
 // Attention of the query rows of one sequence share for one KV head.
 // Caches of one layer, block_stride bytes from block to block: k [kv_heads][head_dim][block_size] (keys transposed),
 // v [kv_heads][block_size][head_dim]; i8 has scales besides, see kv_cache.h.
-// Query row t (0..num_tokens-1) has position first_position + t and sees keys j <= position with position - j < window.
+// Query row t (0..num_tokens-1) has position first_position + t and sees keys j <= position with position - j < window, or,
+// with num_keys set, all keys j < num_keys.
 // Tile t0..t1 of the rows is computed. Keys are visited in tiles of kKvTile positions aligned to their absolute position,
 // grouped in splits of kKvSplit positions; a masked key contributes exactly nothing.
 // A tile may also be computed piece by piece, on several threads: with partials set, attention computes splits
@@ -121,14 +122,17 @@ struct AttentionArgs {
   int32_t first_position, t0, t1;   // with partials: t1 - t0 <= attention_tile
   int32_t split_begin, split_end;   // read with partials only
   int32_t window;            // 0: no window
+  int32_t num_keys;          // 0: causal; else the positions that every row sees
   float scale;
   float softcap;             // 0: none
   NextAttention next;        // what this thread attends to afterwards
 };
 
-struct NormArgs {            // rms norm of each group of `cols` columns of rows [row_begin, row_end)
+// Norm of each group of `cols` columns of rows [row_begin, row_end). rms_norm reads no bias.
+struct NormArgs {
   const float* x;
   const float* weight;
+  const float* bias;
   float* out;
   int64_t ldx, ldout;
   int32_t cols, groups;
@@ -176,7 +180,8 @@ struct QuantiseArgs {
   int32_t row_begin, row_end;
 };
 
-struct ElementArgs {         // out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), softcap (cap * tanh(a / cap))
+// out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, with erf), softcap (cap * tanh(a / cap))
+struct ElementArgs {
   const float* a;
   const float* b;
   float* out;
@@ -223,12 +228,14 @@ struct KernelTable {
   int64_t (*attention_partial)(int32_t rows, int32_t head_dim);   // floats per split; rows: query rows of the tile
   void (*attention_merge)(const AttentionArgs&);
   void (*rms_norm)(const NormArgs&);
+  void (*layer_norm)(const NormArgs&);
   void (*rope)(const RopeArgs&);
   void (*kv_write)(const KvWriteArgs&);
   void (*embedding)(const EmbeddingArgs&);
   void (*add)(const ElementArgs&);
   void (*silu_mul)(const ElementArgs&);
   void (*gelu_mul)(const ElementArgs&);
+  void (*gelu)(const ElementArgs&);
   void (*softcap)(const ElementArgs&);
   void (*sample)(const SampleArgs&);
   double (*probe_fma)(int64_t rounds, float* sink);    // multiply-accumulates done; sink holds two floats

@@ -51,6 +51,21 @@ OCTAVO_INLINE F16x gelu_tanh(F16x x) {
   return mul(mul(broadcast(0.5f), x), add(broadcast(1.0f), tanh(inner)));
 }
 
+// x / 2 * (1 + erf(x / sqrt(2))). The error function by Abramowitz and Stegun, 7.1.26: absolute error below 1.5e-7.
+OCTAVO_INLINE F16x gelu_erf(F16x x) {
+  const F16x one = broadcast(1.0f);
+  const F16x z = mul(abs(x), broadcast(0.70710678118654752f));
+  const F16x t = div(one, fma(broadcast(0.3275911f), z, one));
+  F16x p = broadcast(1.061405429f);
+  p = fma(p, t, broadcast(-1.453152027f));
+  p = fma(p, t, broadcast(1.421413741f));
+  p = fma(p, t, broadcast(-0.284496736f));
+  p = fma(p, t, broadcast(0.254829592f));
+  const F16x tail = mul(mul(p, t), exp(sub(zero(), mul(z, z))));   // 1 - erf(|x| / sqrt(2))
+  const F16x twice = select(less(x, zero()), tail, sub(broadcast(2.0f), tail));
+  return mul(mul(broadcast(0.5f), x), twice);
+}
+
 // One float16 to float32, exact (see load_f16 for sixteen).
 OCTAVO_INLINE float half_to_float(uint16_t half) {
   const uint32_t magnitude = (half & 0x7fffu) << 13;

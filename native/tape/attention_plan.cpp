@@ -19,8 +19,10 @@ struct Range {
 };
 
 // Positions that some row of the tile sees.
-Range visible(const AttentionTask& tile, int32_t first_position, int32_t window) {
-  return {oldest_seen(first_position + tile.t0, window), first_position + tile.t1};
+Range visible(const StepArrays& step, const AttentionTask& tile, const AttentionLayer& layer) {
+  const int32_t first = step.first_position[tile.sequence];
+  const int32_t last_row = layer.causal ? tile.t1 : step.query_start[tile.sequence + 1] - step.query_start[tile.sequence];
+  return {oldest_seen(first + tile.t0, layer.window), first + last_row};
 }
 
 int64_t work_of(const AttentionTask& tile, Range seen) {
@@ -50,14 +52,14 @@ void AttentionPlan::list(const StepArrays& step) {
   const int32_t tokens = kernels_->attention_tile(layer_.num_heads, layer_.num_kv_heads);
   int64_t work = 0;
   for_each_tile(step, tokens, layer_.num_kv_heads, [&](const AttentionTask& tile) {
-    work += work_of(tile, visible(tile, step.first_position[tile.sequence], layer_.window));
+    work += work_of(tile, visible(step, tile, layer_));
   });
   const int64_t most_work = members_ > 1 ? std::max<int64_t>(work / (kPiecesPerMember * members_), 1) : work;
   for_each_tile(step, tokens, layer_.num_kv_heads, [&](const AttentionTask& tile) { add_tile(step, tile, most_work); });
 }
 
 void AttentionPlan::add_tile(const StepArrays& step, AttentionTask tile, int64_t most_work) {
-  const Range seen = visible(tile, step.first_position[tile.sequence], layer_.window);
+  const Range seen = visible(step, tile, layer_);
   const int64_t work = work_of(tile, seen);
   const Range splits = {seen.begin / kKvSplit, (seen.end - 1) / kKvSplit + 1};
   const int32_t rows = (tile.t1 - tile.t0) * (layer_.num_heads / layer_.num_kv_heads);

@@ -38,7 +38,7 @@ class AttentionPlan {
   AttentionPlan(const KernelTable* kernels, const AttentionLayer& layer, int members);
 
   bool serves(const AttentionLayer& layer) const {
-    return layer.num_heads == layer_.num_heads && layer.window == layer_.window;
+    return layer.num_heads == layer_.num_heads && layer.window == layer_.window && layer.causal == layer_.causal;
   }
   void list(const StepArrays& step);
   const std::vector<AttentionTask>& tasks() const { return tasks_; }

@@ -6,12 +6,11 @@
 namespace octavo {
 namespace {
 
-void require_ids(const StepArrays& step, int32_t limit) {
+void require_ids(const int32_t* ids, int32_t count, int32_t limit, const char* what) {
   const auto is_known = [limit](int32_t id) { return id >= 0 && id < limit; };
-  const int32_t* const end = step.token_ids + step.num_tokens;
-  const int32_t* const bad = std::find_if_not(step.token_ids, end, is_known);
-  if (bad == end) return;
-  throw std::invalid_argument("token id " + std::to_string(*bad) + " is outside [0, " + std::to_string(limit) + ")");
+  const int32_t* const bad = std::find_if_not(ids, ids + count, is_known);
+  if (bad == ids + count) return;
+  throw std::invalid_argument(std::string(what) + " " + std::to_string(*bad) + " is outside [0, " + std::to_string(limit) + ")");
 }
 
 }  // namespace
@@ -44,7 +43,11 @@ void Executor::reserve_rounded() {
 
 // What an instruction needs besides its buffers.
 void Executor::prepare(const Instruction& in) {
-  if (in.op == OpCode::embedding) token_limit_ = std::min(token_limit_, in.weight().rows);
+  if (in.op == OpCode::embedding) {
+    if (in.index == IndexKind::token) token_limit_ = std::min(token_limit_, in.weight().rows);
+    if (in.index == IndexKind::position) position_limit_ = std::min(position_limit_, in.weight().rows);
+    if (in.index == IndexKind::zero) zeros_.resize(static_cast<size_t>(max_tokens_));
+  }
   if (in.op != OpCode::attention) return;
   const AttentionLayer& layer = in.attention;
   const int64_t floats = kernels_->attention_scratch(layer.num_heads, layer.num_kv_heads, layer.head_dim);
@@ -77,7 +80,7 @@ float* Executor::address(View view, int64_t* stride) const {
 void Executor::run(const StepArrays& step) {
   step_ = step;
   const int32_t rows = block_rows(), segments = static_cast<int32_t>(recording_->segments.size()) - 1;
-  flows_ = pool_->size() > 1 && segments > 1 && step_.num_tokens >= recording_->flow_rows * pool_->size() && is_even(rows);
+  flows_ = pool_->size() > 1 && segments > 1 && recording_->causal && step_.num_tokens >= recording_->flow_rows * pool_->size() && is_even(rows);
   if (flows_) flow_.cut(step_, rows, segments);
   for (AttentionPlan& plan : attention_plans_) plan.list(step_);   // a tape may attend again behind what flows
   run_phases();
@@ -96,7 +99,10 @@ void Executor::run_latest() {
   reserve_rounded();
   const Instruction& in = recording_->instructions.back();
   prepare(in);
-  if (in.op == OpCode::embedding) require_ids(step_, in.weight().rows);
+  if (in.op == OpCode::embedding && in.index == IndexKind::token)
+    require_ids(step_.token_ids, step_.num_tokens, in.weight().rows, "token id");
+  if (in.op == OpCode::embedding && in.index == IndexKind::position)
+    require_ids(step_.positions, step_.num_tokens, in.weight().rows, "position");
   if (in.op == OpCode::attention) plan_for(in.attention).list(step_);
   const int32_t end = static_cast<int32_t>(recording_->instructions.size());
   latest_.assign(1, {end - 1, end, in.rows, in.op, 1, 0});

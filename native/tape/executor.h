@@ -35,7 +35,8 @@ class Executor {
   void run_latest();
 
   int32_t max_rows(RowKind kind) const { return kind == RowKind::tokens ? max_tokens_ : max_logits_; }
-  int32_t token_limit() const { return token_limit_; }   // rows of the smallest embedding table
+  int32_t token_limit() const { return token_limit_; }         // rows of the smallest table that tokens are looked up in
+  int32_t position_limit() const { return position_limit_; }   // the same of positions
 
   // Row 0 of the view's memory; rows lie `*stride` floats apart. Valid until the next run or begin.
   const float* read(View view, int64_t* stride) const { return address(view, stride); }
@@ -95,6 +96,7 @@ class Executor {
   void run_block(const Phase& phase, Task rows) const;
   void run_phase(int32_t phase, int member);
   void run_rows(const Instruction& instruction, int32_t first, int32_t last) const;
+  const int32_t* indices_of(IndexKind kind) const;
   void run_gemm(int32_t phase, int member);
   Ahead ahead_of(int32_t phase, int member) const;
   static int32_t panels_of(const Instruction& gemm);
@@ -112,7 +114,8 @@ class Executor {
   std::shared_ptr<KvCache> cache_;
   std::shared_ptr<const Recording> recording_;
   const int32_t max_tokens_, max_logits_;
-  int32_t token_limit_ = INT32_MAX;
+  int32_t token_limit_ = INT32_MAX, position_limit_ = INT32_MAX;
+  std::vector<int32_t> zeros_;                   // indices into a table of which all rows look up the first entry
 
   std::vector<Block> slots_;
   std::vector<Rounded> rounded_;

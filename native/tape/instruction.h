@@ -15,7 +15,7 @@ namespace octavo {
 enum class RowKind : int32_t { tokens, logits };
 
 enum class OpCode : int32_t {
-  embedding, quantise, gemm, rms_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, select_rows, softcap
+  embedding, quantise, gemm, rms_norm, layer_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, gelu, select_rows, softcap
 };
 
 // Columns [column, column + cols) of a buffer. Buffers are written once (single assignment).
@@ -34,7 +34,11 @@ struct AttentionLayer {
   float scale;
   int32_t window;   // 0: none
   float softcap;    // 0: none
+  bool causal;      // false: every row of a share sees all of it, and a share is a whole sequence
 };
+
+// What an embedding looks its rows up by.
+enum class IndexKind : int32_t { token, position, zero };
 
 // The oldest position that a query at `position` sees through a window (0: none).
 inline int32_t oldest_seen(int32_t position, int32_t window) { return window > 0 ? std::max(position - window + 1, 0) : 0; }
@@ -49,7 +53,9 @@ struct Instruction {
   float scalar = 0.0f;         // eps, embedding scale, cap
   int32_t head_dim = 0;        // rope
   AttentionLayer attention{};
+  IndexKind index{};           // embedding
   std::shared_ptr<const Vector> vector;
+  std::shared_ptr<const Vector> bias;   // layer_norm
   std::shared_ptr<const RopeTable> rope;
 
   const Linear& weight() const { return *weights.front(); }

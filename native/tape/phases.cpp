@@ -144,12 +144,16 @@ void Executor::run_rows(const Instruction& in, int32_t first, int32_t last) cons
   const ElementArgs element{a, b, out, lda, ldb, ldout, cols, first, last, in.scalar};
   switch (in.op) {
     case OpCode::embedding:
-      kernels_->embedding({&in.weight().parts[0].matrix, step_.token_ids, out, ldout, in.scalar, first, last});
+      kernels_->embedding({&in.weight().parts[0].matrix, indices_of(in.index), out, ldout, in.scalar, first, last});
       return;
     case OpCode::quantise: kernels_->quantise({a, lda, rounded_[in.rounded].rows, first, last}); return;
     case OpCode::rms_norm:
-      kernels_->rms_norm({a, in.vector->data.as<float>(), out, lda, ldout, in.vector->size, cols / in.vector->size, first,
-                          last, in.scalar});
+      kernels_->rms_norm({a, in.vector->data.as<float>(), nullptr, out, lda, ldout, in.vector->size, cols / in.vector->size,
+                          first, last, in.scalar});
+      return;
+    case OpCode::layer_norm:
+      kernels_->layer_norm({a, in.vector->data.as<float>(), in.bias->data.as<float>(), out, lda, ldout, in.vector->size, 1,
+                            first, last, in.scalar});
       return;
     case OpCode::rope:
       kernels_->rope({a, out, in.rope->cos.as<float>(), in.rope->sin.as<float>(), step_.positions, lda, ldout,
@@ -169,10 +173,20 @@ void Executor::run_rows(const Instruction& in, int32_t first, int32_t last) cons
     case OpCode::add: kernels_->add(element); return;
     case OpCode::silu_mul: kernels_->silu_mul(element); return;
     case OpCode::gelu_mul: kernels_->gelu_mul(element); return;
+    case OpCode::gelu: kernels_->gelu(element); return;
     case OpCode::softcap: kernels_->softcap(element); return;
     case OpCode::gemm:
     case OpCode::attention: return;   // phases of their own
   }
+}
+
+const int32_t* Executor::indices_of(IndexKind kind) const {
+  switch (kind) {
+    case IndexKind::token: return step_.token_ids;
+    case IndexKind::position: return step_.positions;
+    case IndexKind::zero: break;
+  }
+  return zeros_.data();
 }
 
 // The next task of a product by panels, from the member's own share as long as it lasts: its first panels are known before the
@@ -267,6 +281,7 @@ AttentionArgs Executor::attention_args(const Instruction& in, int32_t sequence, 
   args.block_size = cache_->block_size;
   args.first_position = step_.first_position[sequence];
   args.window = layer.window;
+  args.num_keys = layer.causal ? 0 : args.first_position + step_.query_start[sequence + 1] - step_.query_start[sequence];
   args.scale = layer.scale;
   args.softcap = layer.softcap;
   return args;

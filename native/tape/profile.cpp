@@ -13,12 +13,14 @@ const char* op_name(OpCode op) {
     case OpCode::quantise: return "quantise";
     case OpCode::gemm: return "gemm";
     case OpCode::rms_norm: return "rms_norm";
+    case OpCode::layer_norm: return "layer_norm";
     case OpCode::add: return "add";
     case OpCode::rope: return "rope";
     case OpCode::kv_write: return "kv_write";
     case OpCode::attention: return "attention";
     case OpCode::silu_mul: return "silu_mul";
     case OpCode::gelu_mul: return "gelu_mul";
+    case OpCode::gelu: return "gelu";
     case OpCode::select_rows: return "select_rows";
     case OpCode::softcap: return "softcap";
   }
@@ -38,9 +40,10 @@ const char* kind_name(WeightKind kind) {
 }
 
 // Keys that the query rows of one share see in one layer, summed over the rows.
-double visible_keys(int32_t first, int32_t tokens, int32_t window) {
+double visible_keys(int32_t first, int32_t tokens, const AttentionLayer& layer) {
   double keys = 0;
-  for (int32_t t = first; t < first + tokens; ++t) keys += t + 1 - oldest_seen(t, window);
+  for (int32_t t = first; t < first + tokens; ++t)
+    keys += (layer.causal ? t + 1 : first + tokens) - oldest_seen(t, layer.window);
   return keys;
 }
 
@@ -63,7 +66,7 @@ void Executor::count_run(int32_t phase) {
     const AttentionLayer& layer = in.attention;
     for (int32_t s = 0; s < step_.num_seqs; ++s) {
       const int32_t first = step_.first_position[s], tokens = step_.query_start[s + 1] - step_.query_start[s];
-      count.macs += 2.0 * visible_keys(first, tokens, layer.window) * layer.num_heads * layer.head_dim;
+      count.macs += 2.0 * visible_keys(first, tokens, layer) * layer.num_heads * layer.head_dim;
       const int32_t oldest = oldest_seen(first, layer.window);
       count.bytes += static_cast<double>(first + tokens - oldest) * 2 * cache_->part_bytes() / cache_->block_size;
     }

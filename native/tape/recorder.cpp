@@ -31,9 +31,10 @@ View Recorder::emit(Instruction instruction, int32_t cols) {
   return out;
 }
 
-View Recorder::embedding(std::shared_ptr<const Linear> table, float scale) {
+View Recorder::embedding(std::shared_ptr<const Linear> table, float scale, IndexKind index) {
   Instruction in = instruction(OpCode::embedding, RowKind::tokens, {});
   in.scalar = scale;
+  in.index = index;
   const int32_t cols = table->cols;
   in.weights.push_back(std::move(table));
   return emit(std::move(in), cols);
@@ -75,6 +76,14 @@ View Recorder::rms_norm(View x, std::shared_ptr<const Vector> weight, float eps)
   return emit(std::move(in), x.cols);
 }
 
+View Recorder::layer_norm(View x, std::shared_ptr<const Vector> weight, std::shared_ptr<const Vector> bias, float eps) {
+  Instruction in = instruction(OpCode::layer_norm, kind_of(x), {x});
+  in.vector = std::move(weight);
+  in.bias = std::move(bias);
+  in.scalar = eps;
+  return emit(std::move(in), x.cols);
+}
+
 View Recorder::add(View a, View b) { return emit(instruction(OpCode::add, kind_of(a), {a, b}), a.cols); }
 
 View Recorder::rope(View x, std::shared_ptr<const RopeTable> table, int32_t head_dim) {
@@ -102,6 +111,8 @@ View Recorder::gated(OpCode op, View gate_up) {
   return emit(instruction(op, kind_of(gate_up), {gate, up}), half);
 }
 
+View Recorder::gelu(View x) { return emit(instruction(OpCode::gelu, kind_of(x), {x}), x.cols); }
+
 View Recorder::select_rows(View x) { return emit(instruction(OpCode::select_rows, RowKind::logits, {x}), x.cols); }
 
 View Recorder::softcap(View x, float cap) {
@@ -110,8 +121,8 @@ View Recorder::softcap(View x, float cap) {
   return emit(std::move(in), x.cols);
 }
 
-std::shared_ptr<const Recording> Recorder::seal(View output) {
-  octavo::seal(*recording_, output);
+std::shared_ptr<const Recording> Recorder::seal(View logits, View hidden) {
+  octavo::seal(*recording_, logits, hidden);
   return std::exchange(recording_, std::make_shared<Recording>());
 }
 

@@ -17,14 +17,16 @@ class Recorder {
   Recorder(const Recorder&) = delete;
 
   // Operands must be views of this recording; sizes were checked by the caller (bindings).
-  View embedding(std::shared_ptr<const Linear> table, float scale);
+  View embedding(std::shared_ptr<const Linear> table, float scale, IndexKind index);
   View linear(View x, std::shared_ptr<const Linear> weight);
   View rms_norm(View x, std::shared_ptr<const Vector> weight, float eps);
+  View layer_norm(View x, std::shared_ptr<const Vector> weight, std::shared_ptr<const Vector> bias, float eps);
   View add(View a, View b);
   View rope(View x, std::shared_ptr<const RopeTable> table, int32_t head_dim);
   void kv_write(View k, View v, const AttentionLayer& layer);
   View attention(View q, const AttentionLayer& layer);
   View gated(OpCode op, View gate_up);
+  View gelu(View x);
   View select_rows(View x);
   View softcap(View x, float cap);
 
@@ -34,8 +36,8 @@ class Recorder {
   }
   RowKind kind_of(View view) const { return recording_->buffers[view.buffer].kind; }
 
-  // What was recorded, sealed; nothing can be added any more.
-  std::shared_ptr<const Recording> seal(View output);
+  // What was recorded, sealed; nothing can be added any more. Views of no buffer: there is no such output.
+  std::shared_ptr<const Recording> seal(View logits, View hidden);
 
   // As recorded so far.
   std::shared_ptr<const Recording> recording() const { return recording_; }

@@ -50,10 +50,11 @@ struct Recording {
   int32_t flow_rows = 0;             // rows per member from which on blocks of rows go through them
   double token_macs = 0;             // multiply-adds of products per token, without the output head
   std::vector<KeyCost> key_costs;
-  View output;                       // the logits
+  bool causal = true;                // of all attention
+  View logits, hidden;               // outputs: logits, last hidden states of all token rows; buffer -1: there are none
 };
 
 // Ends a recording: fuses residual additions, gives each buffer a slot, cuts the instructions into phases.
-void seal(Recording& recording, View output);
+void seal(Recording& recording, View logits, View hidden);
 
 }  // namespace octavo

@@ -26,6 +26,8 @@ void fuse_residuals(Recording& recording) {
   std::vector<int32_t> uses(recording.buffers.size(), 0);
   for (const Instruction& in : recording.instructions)
     for (const View& view : in.inputs) ++uses[view.buffer];
+  for (const View& output : {recording.logits, recording.hidden})
+    if (output.buffer >= 0) ++uses[output.buffer];
   std::vector<Instruction> fused;
   for (Instruction& in : recording.instructions) {
     if (in.op == OpCode::add && !fused.empty() && fused.back().op == OpCode::gemm) {
@@ -51,23 +53,25 @@ void fuse_residuals(Recording& recording) {
 //
 // Without a barrier between the instructions (a phase, a chain, a flow) this is safe too: buffers of one slot have equal row
 // strides and kinds, and each row passes through the instructions in order, on one thread after another at most.
-void plan_buffers(Recording& recording, const View& output) {
+void plan_buffers(Recording& recording) {
   const int32_t count = static_cast<int32_t>(recording.instructions.size());
   std::vector<Buffer>& buffers = recording.buffers;
   std::vector<Slot>& slots = recording.slots;
   std::vector<int32_t> last_use(buffers.size(), -1);
   for (int32_t i = 0; i < count; ++i)
     for (const View& view : recording.instructions[i].inputs) last_use[view.buffer] = i;
-  last_use[output.buffer] = count;
+  const View& logits = recording.logits;
+  for (const View& output : {logits, recording.hidden})
+    if (output.buffer >= 0) last_use[output.buffer] = count;
   slots.clear();
   std::vector<int32_t> free_slots;
   for (int32_t i = 0; i < count; ++i) {
     const Instruction& in = recording.instructions[i];
     for (const View& view : in.outputs) {
       Buffer& buffer = buffers[view.buffer];
-      // The output keeps a slot of its own so that its rows lie one after the other.
+      // The logits keep a slot of their own so that their rows lie one after the other.
       auto fits = [&](int32_t slot) { return slots[slot].kind == buffer.kind; };
-      auto found = view.buffer == output.buffer ? free_slots.end() : std::find_if(free_slots.begin(), free_slots.end(), fits);
+      auto found = view.buffer == logits.buffer ? free_slots.end() : std::find_if(free_slots.begin(), free_slots.end(), fits);
       if (found == free_slots.end()) {
         buffer.slot = static_cast<int32_t>(slots.size());
         slots.push_back({buffer.cols, buffer.kind});
@@ -140,10 +144,13 @@ void cut_segments(Recording& recording) {
 
 }  // namespace
 
-void seal(Recording& recording, View output) {
-  recording.output = output;
+void seal(Recording& recording, View logits, View hidden) {
+  recording.hidden = hidden;
+  recording.logits = logits;
+  for (const Instruction& in : recording.instructions)
+    if (in.op == OpCode::attention && !in.attention.causal) recording.causal = false;
   fuse_residuals(recording);
-  plan_buffers(recording, output);
+  plan_buffers(recording);
   cut_phases(recording);
   link_chains(recording);
   cut_segments(recording);

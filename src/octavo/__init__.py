@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from octavo.engine.args import AsyncEngineArgs, EngineArgs
     from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
     from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
+    from octavo.engine.frontend.pooling_outputs import EmbeddingRequestOutput, PoolingRequestOutput, ScoringRequestOutput
     from octavo.engine.frontend.prompt import TextPrompt, TokensPrompt
     from octavo.engine.llm_engine import LLMEngine
     from octavo.errors import InvalidRequestError, OctavoError
     from octavo.llm import LLM
+    from octavo.pooling_params import PoolingParams
     from octavo.sampling_params import RequestOutputKind, SamplingParams
     from octavo.structured_outputs import StructuredOutputsParams
 
@@ -26,13 +28,17 @@ __all__ = [
     "AsyncEngineArgs",
     "AsyncLLMEngine",
     "CompletionOutput",
+    "EmbeddingRequestOutput",
     "EngineArgs",
     "InvalidRequestError",
     "LLMEngine",
     "OctavoError",
+    "PoolingParams",
+    "PoolingRequestOutput",
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "TextPrompt",
     "TokensPrompt",
@@ -44,13 +50,17 @@ _HOMES = {
     "AsyncEngineArgs": "octavo.engine.args",
     "AsyncLLMEngine": "octavo.engine.frontend.async_llm_engine",
     "CompletionOutput": "octavo.engine.frontend.outputs",
+    "EmbeddingRequestOutput": "octavo.engine.frontend.pooling_outputs",
     "EngineArgs": "octavo.engine.args",
     "InvalidRequestError": "octavo.errors",
     "LLMEngine": "octavo.engine.llm_engine",
     "OctavoError": "octavo.errors",
+    "PoolingParams": "octavo.pooling_params",
+    "PoolingRequestOutput": "octavo.engine.frontend.pooling_outputs",
     "RequestOutput": "octavo.engine.frontend.outputs",
     "RequestOutputKind": "octavo.sampling_params",
     "SamplingParams": "octavo.sampling_params",
+    "ScoringRequestOutput": "octavo.engine.frontend.pooling_outputs",
     "StructuredOutputsParams": "octavo.structured_outputs",
     "TextPrompt": "octavo.engine.frontend.prompt",
     "TokensPrompt": "octavo.engine.frontend.prompt",

@@ -168,10 +168,19 @@ class View:
 
     def slice(self, first: int, cols: int) -> View: ...
 
+class IndexKind(enum.Enum):
+    """What an embedding looks its rows up by."""
+
+    token = 0
+
+    position = 1
+
+    zero = 2
+
 class AttentionLayer:
     pass
 
-def attention_layer(layer: int, num_heads: int, num_kv_heads: int, head_dim: int, scale: float, window: int, softcap: float) -> AttentionLayer: ...
+def attention_layer(layer: int, num_heads: int, num_kv_heads: int, head_dim: int, scale: float, window: int, softcap: float, causal: bool) -> AttentionLayer: ...
 
 class StepArrays:
     pass
@@ -212,11 +221,13 @@ class Recorder:
     @staticmethod
     def create(cache: KvCache) -> Recorder: ...
 
-    def embedding(self, table: Linear, scale: float) -> View: ...
+    def embedding(self, table: Linear, scale: float, index: IndexKind) -> View: ...
 
     def linear(self, x: View, weight: Linear) -> View: ...
 
     def rms_norm(self, x: View, weight: Vector, eps: float) -> View: ...
+
+    def layer_norm(self, x: View, weight: Vector, bias: Vector, eps: float) -> View: ...
 
     def add(self, a: View, b: View) -> View: ...
 
@@ -230,12 +241,14 @@ class Recorder:
 
     def gelu_mul(self, gate_up: View) -> View: ...
 
+    def gelu(self, x: View) -> View: ...
+
     def select_rows(self, x: View) -> View: ...
 
     def softcap(self, x: View, cap: float) -> View: ...
 
-    def seal(self, output: View) -> Recording:
-        """End the recording; output is what Executor.read gives."""
+    def seal(self, logits: View | None, hidden: View | None) -> Recording:
+        """End the recording; the two can be read from its executor."""
 
 class Executor:
     """The memory of a recording, and its way through steps."""
@@ -245,9 +258,14 @@ class Executor:
 
     def run(self, step: StepArrays) -> None: ...
 
-    def read(self, rows: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    def read_logits(self, rows: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """
-        float32 [rows, columns of the output], a view of the executor's memory until the next step.
+        float32 [rows, vocabulary], a view of the executor's memory until the next step.
+        """
+
+    def read_hidden(self, rows: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        float32 [rows, hidden size], a view of the executor's memory until the next step.
         """
 
     def set_profiling(self, on: bool) -> None:

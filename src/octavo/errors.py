@@ -60,6 +60,16 @@ class ContextLengthError(InvalidRequestError):
         )
 
 
+    @classmethod
+    def of_prompt(cls, found: str, limit: int, param: str) -> ContextLengthError:
+        """The same where no answer follows the prompt."""
+        return cls(
+            f"this model's maximum context length is {limit} tokens; {found}. Shorten the {param}, or set "
+            "truncate_prompt_tokens to use its beginning only",
+            param=param,
+        )
+
+
 class NotFoundError(OctavoError):
     """An unknown model or route was named."""
 
@@ -103,6 +113,13 @@ class EngineDeadError(OctavoError):
     status = 503
     code = "engine_unavailable"
     type = "server_error"
+
+
+class BusyError(OctavoError):
+    """All the processes that this part of a request needs are at work for others; later they are not."""
+
+    status = 503
+    code = "busy"
 
 
 class RequestFailedError(OctavoError):

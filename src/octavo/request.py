@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from octavo.errors import InvalidRequestError
+from octavo.pooling_params import Pooling
 from octavo.sampling_params import SamplingParams
 
 DEFAULT_TENANT = "default"
@@ -64,7 +65,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     request_id        unique among the live requests of the engine
     prompt_token_ids  at least one, all within the vocabulary
     seed              resolved, never None; choice i draws its noise from (seed, i, position)
-    max_tokens        resolved, at least 1; prompt + max_tokens <= max_model_len
+    max_tokens        resolved, at least 1; prompt + max_tokens <= max_model_len. 0 with pooling
     stop_token_ids    the model's end-of-sequence ids (unless ignore_eos) and the request's own
     arrival_s         monotonic clock; one clock for all processes of a machine
     cache_salt        requests share prefix-cache blocks only with equal salts
@@ -72,6 +73,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     tenant            whose it is: the name of its API key or its `user` field
     deadline_s        when it ends with what it has, on the clock of arrival_s; None: never
     grammar           what the output is held to (see grammar.source); "" is nothing
+    pooling           set: nothing is generated, the prompt's hidden states are pooled
     """
 
     request_id: str
@@ -86,6 +88,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     tenant: str = DEFAULT_TENANT
     deadline_s: float | None = None
     grammar: str = ""
+    pooling: Pooling | None = None
 
 
 def new_request_id(prefix: str = "req") -> str:

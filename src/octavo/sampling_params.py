@@ -17,6 +17,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 512
 MAX_BAD_WORDS = 256
 MAX_LOGIT_BIAS = 1024
+MAX_ALLOWED_TOKENS = 1 << 19
 MAX_LOGPROBS = 20
 MAX_N = 64
 MAX_TEMPERATURE = 100.0
@@ -45,7 +46,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     presence_penalty    subtracted once from the logit of every token already in the output
     frequency_penalty   subtracted per occurrence in the output
     seed                with it the noise of position p is f(seed, choice index, p); None draws a random seed
-    logit_bias          token id (an integer, or its digits) -> value added to its logit, -100..100
+    logit_bias          token id (an integer, or its digits) -> value added to its logit; beyond -100..100 it is cut to that
+    allowed_token_ids   None, or the only token ids that may be chosen; a form, if there is one, allows still fewer
     bad_words           texts that are not generated: the last token of one is masked where those before it stand already
     stop                strings that end the output; not part of it unless include_stop_str_in_output. One text is a list of one
     stop_token_ids      token ids that end the output, besides the model's own end-of-sequence ids
@@ -60,7 +62,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     output_kind         what each delivery of LLMEngine and AsyncLLMEngine holds; LLM always delivers once
 
     The fields in `ABSENT` are vLLM's; only the values that ask for nothing are taken. bad_words_ids is the engine's: the token
-    ids that bad_words come to.
+    ids that bad_words come to. shown_token_ids is the server's: control tokens that stand in the text in spite of
+    skip_special_tokens, for those who look for them there.
     """
 
     n: int = 1
@@ -75,6 +78,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     frequency_penalty: float = 0.0
     seed: int | None = None
     logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
     bad_words: list[str] = []
     stop: list[str] = []
     stop_token_ids: list[int] = []
@@ -88,11 +92,11 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     structured_outputs: StructuredOutputsParams | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     bad_words_ids: list[list[int]] = []
+    shown_token_ids: list[int] = []
     best_of: Any = None
     use_beam_search: Any = None
     length_penalty: Any = None
     early_stopping: Any = None
-    allowed_token_ids: Any = None
     logits_processors: Any = None
     guided_decoding: Any = None
     truncate_prompt_tokens: Any = None
@@ -110,7 +114,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
                 setattr(self, name, _switch(name, default if value is None else value))
         self.stop = _texts("stop", self.stop, MAX_STOP_STRINGS)
         self.bad_words = _texts("bad_words", self.bad_words, MAX_BAD_WORDS)
-        self.stop_token_ids = _token_ids(self.stop_token_ids)
+        self.stop_token_ids = _token_ids("stop_token_ids", self.stop_token_ids, MAX_LOGIT_BIAS)
+        if self.allowed_token_ids is not None:
+            self.allowed_token_ids = _allowed(self.allowed_token_ids)
         self.logit_bias = _bias(self.logit_bias)
         if self.output_kind is None:
             self.output_kind = RequestOutputKind.CUMULATIVE
@@ -136,6 +142,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
             _check_token("stop_token_ids", token_id, vocab_size)
         for token_id in self.logit_bias or ():
             _check_token("logit_bias", token_id, vocab_size)
+        if self.allowed_token_ids is not None:
+            _check_token("allowed_token_ids", self.allowed_token_ids[-1], vocab_size)
 
     def _refuse_absent(self) -> None:
         for name, (neutral, instead) in ABSENT.items():
@@ -152,7 +160,6 @@ ABSENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "use_beam_search": ((False,), "use n and temperature"),
     "length_penalty": ((1.0,), "it belongs to beam search, which there is not"),
     "early_stopping": ((False,), "it belongs to beam search, which there is not"),
-    "allowed_token_ids": (([],), "use logit_bias with 100 for the tokens that are wanted"),
     "logits_processors": (([],), "use logit_bias or bad_words"),
     "guided_decoding": ((), "use structured_outputs"),
     "truncate_prompt_tokens": ((), "cut the prompt's token ids before the call"),
@@ -242,16 +249,26 @@ def _texts(name: str, value: Any, most: int) -> list[str]:
     return list(texts)
 
 
-def _token_ids(value: Any) -> list[int]:
+def _token_ids(name: str, value: Any, most: int) -> list[int]:
     if value is None:
         return []
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
-        raise _wrong("stop_token_ids", value, "a list of token ids")
-    if len(value) > MAX_LOGIT_BIAS:
+        raise _wrong(name, value, "a list of token ids")
+    if len(value) > most:
+        raise InvalidRequestError(f"{name} has {len(value)} entries; at most {most} are allowed", param=name)
+    if all(type(token_id) is int and 0 <= token_id <= _INT64 for token_id in value):
+        return list(value)
+    return [_number(name, token_id, int, 0, _INT64, False) for token_id in value]
+
+
+def _allowed(value: Any) -> list[int]:
+    """In order, each once; the last is the highest."""
+    token_ids = sorted(set(_token_ids("allowed_token_ids", value, MAX_ALLOWED_TOKENS)))
+    if not token_ids:
         raise InvalidRequestError(
-            f"stop_token_ids has {len(value)} entries; at most {MAX_LOGIT_BIAS} are allowed", param="stop_token_ids"
+            "allowed_token_ids is empty, so that no token could be chosen; name some, or leave it out", param="allowed_token_ids"
         )
-    return [_number("stop_token_ids", token_id, int, 0, _INT64, False) for token_id in value]
+    return token_ids
 
 
 def _bias(value: Any) -> dict[int, float] | None:
@@ -263,7 +280,15 @@ def _bias(value: Any) -> dict[int, float] | None:
         raise InvalidRequestError(
             f"logit_bias has {len(value)} entries; at most {MAX_LOGIT_BIAS} are allowed", param="logit_bias"
         )
-    return {_bias_key(key): _number("logit_bias", bias, float, -100, 100, False) for key, bias in value.items()}
+    return {_bias_key(key): _bias_value(bias) for key, bias in value.items()}
+
+
+def _bias_value(value: Any) -> float:
+    """The nearest number in [-100, 100], as in vLLM: at its ends a token comes always or never already."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
+        raise _wrong("logit_bias", value, "a number")
+    number: Any = value
+    return float(max(-100, min(100, number)))
 
 
 def _bias_key(key: Any) -> int:

@@ -38,6 +38,7 @@ class Sequence:
     choice             index of the completion within its request; key of the noise together with the request's seed
     fork_of            seq_id of choice 0 of the same request (n > 1): its prompt blocks are shared instead of computed again
     stop_token_ids     ids that end the sequence: the request's, as a set
+    reads_every_row    every prompt position must be computed for it, whatever is cached; `whole`: in one step
     in_flight          it has a share of a step that is not settled: nothing of it changes but its end until then
     is_decoding        its last share sampled, and it has not been preempted since
     num_computed       tokens whose keys and values are in the cache; reset by preemption
@@ -76,11 +77,16 @@ class Sequence:
     num_prompt: int = field(init=False)
     wants_prompt_logprobs: bool = field(init=False)
     stop_token_ids: frozenset[int] = field(init=False)
+    reads_every_row: bool = field(init=False)
+    whole: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.num_prompt = len(self.request.prompt_token_ids)
         self.wants_prompt_logprobs = self.request.sampling.prompt_logprobs is not None
         self.stop_token_ids = frozenset(self.request.stop_token_ids)
+        pooling = self.request.pooling
+        self.reads_every_row = pooling is not None and pooling.reads_every_row
+        self.whole = pooling is not None and pooling.whole
 
     @property
     def num_tokens(self) -> int:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from octavo.pooling_params import PoolingKind
 from octavo.sampling_params import SamplingParams
 
 
@@ -32,6 +33,8 @@ class NewSequence(msgspec.Struct):
     """Masked before min_tokens outputs exist: the model's end-of-sequence ids (unless ignore_eos) and the request's."""
     grammar: str = ""
     """What the output is held to (see grammar.source); "" is nothing."""
+    pooling: PoolingKind | None = None
+    """Set: no token is sampled. The step that computes the last one of token_ids returns what the hidden states come to."""
 
 
 class ShareKind(enum.IntEnum):
@@ -55,7 +58,7 @@ class ScheduledSequence(msgspec.Struct):
 
     new_block_ids are appended to the worker's block table of the sequence (the whole table when `new` is set).
     replaced_blocks are (index in the table, new block id) pairs: copy on write gave the sequence its own copy.
-    needs_sample: the share reaches the last known token, so its logits choose the next one.
+    needs_sample: the share reaches the last known token, so its logits choose the next one; never of one that is pooled.
     """
 
     seq_id: int
@@ -127,6 +130,13 @@ class PromptLogprobs(msgspec.Struct):
     entries: list[TokenLogprobs]
 
 
+class PooledVector(msgspec.Struct):
+    """What the hidden states of a whole prompt come to: float32 [hidden_size], as little-endian bytes."""
+
+    seq_id: int
+    data: bytes
+
+
 class SwapReport(msgspec.Struct):
     """What a step's moves took, and which of them did not succeed.
 
@@ -155,6 +165,7 @@ class StepResult(msgspec.Struct):
     prompt_logprobs: list[PromptLogprobs] = []
     failed: dict[int, str] = {}
     swap: SwapReport | None = None
+    pooled: list[PooledVector] = []
 
 
 TokenRun: TypeAlias = tuple[int, int, int]

@@ -75,6 +75,15 @@ def test_chat_renders_the_template(llm: LLM) -> None:
     assert len(llm.chat([messages, messages], GREEDY, use_tqdm=False)) == 2
 
 
+def test_a_message_without_content_has_an_empty_one(llm: LLM) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "tool_calls": [call]}):
+        (output,) = llm.chat([message], GREEDY, use_tqdm=False)
+        assert bytes(output.prompt_token_ids).decode() == "[user][assistant]"
+    with pytest.raises(InvalidRequestError, match="role"):
+        llm.chat([{"content": "x"}], GREEDY, use_tqdm=False)
+
+
 def test_a_refused_prompt_names_itself_and_leaves_nothing_behind(llm: LLM) -> None:
     with pytest.raises(InvalidRequestError, match="prompt 1: the prompt is empty"):
         llm.generate(["fine", ""], GREEDY, use_tqdm=False)

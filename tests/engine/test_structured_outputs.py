@@ -124,5 +124,5 @@ def test_a_request_that_nothing_can_be_chosen_for_ends_alone(llm: LLM) -> None:
 
 def test_a_refusal_names_the_keyword_and_nothing_is_left_behind(llm: LLM) -> None:
     with pytest.raises(ValueError, match="keyword not at #/properties/a"):
-        llm.generate("x", params({"json": {"properties": {"a": {"not": {}}}}}), use_tqdm=False)
+        llm.generate("x", params({"json": {"properties": {"a": {"not": {"pattern": "a"}}}}}), use_tqdm=False)
     llm.llm_engine.check_integrity()

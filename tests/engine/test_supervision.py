@@ -206,11 +206,16 @@ def test_other_files_are_not_served_under_the_old_name(change: str, model: Path,
             await kill_core(engine)
             health = await until_ill(engine, "have changed since the server was started")
             assert str(tmp_path) not in health and "config.json" not in health
-            with pytest.raises(EngineDeadError, match="have changed"):
+            with pytest.raises(EngineDeadError, match="have changed") as refused:
                 await engine.add_request("x", SHORT)
+            assert refused.value.code == "model_changed" and "start the server anew" in refused.value.message
             (tmp_path / "old.json").rename(config)
             await until_well(engine)
             assert await text_of(engine, "hello") == before
+            await kill_core(engine)
+            with pytest.raises(EngineDeadError) as down:
+                await engine.add_request("x", SHORT)
+            assert down.value.code == "engine_unavailable"
 
     run(test())
 

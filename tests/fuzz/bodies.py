@@ -26,16 +26,65 @@ CHAT: dict[str, Any] = {
     **{"tools": [TOOL], "tool_choice": "none", "logprobs": True, "top_logprobs": 2, "chat_template_kwargs": {"a": 1}},
     **{"add_generation_prompt": True, "continue_final_message": False},
 }
+OPTIONS = {"num_predict": 4, "temperature": 0.7, "top_k": 20, "seed": 7, "stop": ["zz"], "repeat_penalty": 1.1, "num_ctx": 64}
+OLLAMA: dict[str, Any] = {
+    **{"model": "m:latest", "options": OPTIONS, "stream": True, "keep_alive": "5m", "format": "json", "think": False},
+    **{"logprobs": True, "top_logprobs": 2},
+}
+EXTRA = {
+    name: SAMPLING[name] for name in ("model", "temperature", "top_k", "seed", "logit_bias", "bad_words", "stream", "timeout")
+}
+OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}}
+ITEMS: dict[str, Any] = {
+    "input": [
+        *(
+            {"role": "user", "content": [{"type": "input_text", "text": "ab"}]},
+            {"type": "reasoning", "summary": [], "content": []},
+        ),
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "cd", "annotations": []}]},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "ef"},
+    ],
+    **{"instructions": "ab", "tools": [{"type": "function", "name": "f", "parameters": OBJECT}], "tool_choice": "none"},
+    **{"parallel_tool_calls": False, "reasoning": {"effort": "low", "summary": "auto"}, "max_output_tokens": 4, "store": False},
+    **{"text": {"format": {"type": "text"}}, "metadata": {"a": "b"}, "truncation": "disabled", "user": "u", "min_p": 0.01},
+}
+BLOCKS: dict[str, Any] = {
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "ab", "cache_control": {"type": "ephemeral"}}]},
+        {
+            "role": "assistant",
+            "content": [
+                *({"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "cd"}),
+                {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ef", "is_error": True}]},
+    ],
+    **{
+        "system": [{"type": "text", "text": "ab"}],
+        "tools": [{"name": "f", "input_schema": OBJECT}],
+        "tool_choice": {"type": "none"},
+    },
+    **{"thinking": {"type": "enabled", "budget_tokens": 1024}, "output_config": {"effort": "low"}, "model": "m"},
+}
 RECONFIGURE = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "scheduler_policy": "fcfs", "block_size": 16}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": ["ab", "cd"], "logprobs": 2, "echo": True, "best_of": 2, **SAMPLING},
     "/v1/chat/completions": {**CHAT, **SAMPLING},
+    "/v1/chat/completions/render": {**CHAT, **SAMPLING},
+    "/api/chat": {"messages": [USER], "tools": [], **OLLAMA},
+    "/api/generate": {"prompt": "ab", "system": "cd", "raw": False, "images": [], "context": [], **OLLAMA},
+    "/api/show": {"model": "m", "name": "m", "verbose": True},
+    "/v1/responses": {**ITEMS, **EXTRA},
+    "/v1/messages": {**BLOCKS, **EXTRA, "max_tokens": 4, "stop_sequences": ["zz"], "metadata": {"user_id": "u"}},
+    "/v1/messages/count_tokens": BLOCKS,
     "/tokenize": {"model": "m", "prompt": "ab", "add_special_tokens": True, "return_token_strs": True},
     "/detokenize": {"model": "m", "tokens": [3, 4, 260]},
     "/admin/reconfigure": RECONFIGURE,
 }
 PATHS = ["/v1/models", "/v1/models/m", "/health", "/ready", "/metrics", "/load", "/version", "/tokenizer_info", "/admin/config"]
-PATHS += ["/admin/memory", "/openapi.json", "/docs", "/", "/nothing"]
+PATHS += ["/admin/memory", "/openapi.json", "/docs", "/", "/nothing", "/api/tags", "/api/ps", "/api/version", "/api/pull"]
 TEXTS = [
     "\ud800",
     "a\udfffb",
@@ -153,7 +202,7 @@ def hostile(seed: int) -> Hostile:
     return Hostile((message,), kind == "headers", kind not in ("headers", "type"), what)
 
 
-_NEEDED = ("prompt", "messages", "tokens", "max_tokens")
+_NEEDED = ("prompt", "messages", "input", "tokens", "max_tokens", "max_output_tokens", "options")
 
 
 def _head(method: str, target: str, headers: list[str]) -> bytes:

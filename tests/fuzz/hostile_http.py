@@ -95,7 +95,7 @@ def _attack(url: str, seed: int) -> tuple[str, str | None]:
         return "fault", f"{label}: no end within {HANG_S} s"
     statuses = [found.decode() for found in _STATUS.findall(answer)]  # 100 may come first, and a message may hold several
     status = statuses[-1] if statuses else "closed"
-    if any(found[0] == "5" for found in statuses) or b"internal_error" in answer or b"engine_unavailable" in answer:
+    if any(found[0] == "5" for found in statuses) or b"internal error;" in answer or b"engine_unavailable" in answer:
         return "fault", f"{label}: {answer[:300]!r}"
     if status == "closed" and request.must_answer:
         return "fault", f"{label}: no answer, {answer[:100]!r}"

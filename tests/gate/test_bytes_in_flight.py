@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from tests.gate.workload import BLOCK_SIZE, GateRequest, fingerprint, requests, serve_all
 
+from octavo.config.engine import EngineConfig
 from octavo.engine.args import EngineArgs
-from octavo.engine.core.build import build_core
+from octavo.engine.core.build import BuiltCore, build_core
 from octavo.engine.core.retry import Worker
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
@@ -83,7 +84,7 @@ def plain(smollm2_start: Path, jobs: list[GateRequest]) -> list[RequestOutput]:
 
 
 def make_engine(
-    model: Path, depth: int, drafter: Drafter | None = None, **options: Any
+    model: Path, depth: int, drafter: Drafter | None = None, *, forces_tokens: bool = True, **options: Any
 ) -> tuple[LLMEngine, Callable[[], WatchedWorker]]:
     watched: list[WatchedWorker] = []
 
@@ -100,7 +101,11 @@ def make_engine(
         "enable_prefix_caching": False,
     }
     config = EngineArgs(**{**defaults, **options}).create_engine_config()
-    engine = LLMEngine(config, make_core=lambda config: build_core(config, watch, depth=depth, drafter=drafter))
+
+    def make_core(config: EngineConfig) -> BuiltCore:
+        return build_core(config, watch, depth=depth, drafter=drafter, forces_tokens=forces_tokens)
+
+    engine = LLMEngine(config, make_core=make_core)
     return engine, lambda: watched[0]
 
 

@@ -1,4 +1,7 @@
-"""The bytes gate for answers with a form: alone, in company, preempted, in flight, with drafts; and their free neighbours."""
+"""The bytes gate for answers with a form: alone, in company, preempted, in flight, with drafts; and their free neighbours.
+
+All with forced tokens appended as soon as they are known; without that the bytes are the same, too.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,19 @@ from octavo.structured_outputs import StructuredOutputsParams
 
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 130}},
-    "required": ["name", "age"],
+    "properties": {
+        "kind": {"const": "a person who answers"},
+        "age of the person": {"type": "integer", "minimum": 0, "maximum": 130},
+        "name": {"type": "string", "maxLength": 20},
+    },
+    "required": ["kind", "age of the person", "name"],
     "additionalProperties": False,
 }
+CHOICES = ["yes", "no", "it depends on the weather at the end of the week"]
 FORMS = (
-    StructuredOutputsParams(json=PERSON, whitespace_pattern="[ ]?"),
-    StructuredOutputsParams(choice=["yes", "no", "it depends"]),
-    StructuredOutputsParams(regex=r"[a-z]{3,12}(-[0-9]{2,4})?"),
+    StructuredOutputsParams(json=PERSON, disable_any_whitespace=True),
+    StructuredOutputsParams(choice=CHOICES),
+    StructuredOutputsParams(regex=r"[a-z]{3,6}(-[0-9]{2,4})? and then the end\."),
     StructuredOutputsParams(json_object=True),
     StructuredOutputsParams(grammar='root ::= "(" root ")" | "x"'),
 )
@@ -39,7 +47,13 @@ def jobs() -> list[GateRequest]:
         if index % 4 == 2:
             params.repetition_penalty, params.frequency_penalty, params.min_tokens = 1.2, 0.4, 6
         if index % 4 == 3:
-            params.logit_bias, params.bad_words, params.ignore_eos = {1000 + index: 5.0}, ["the"], True
+            params.logit_bias, params.bad_words, params.ignore_eos = {1000 + index: 5.0}, ["zebra"], True
+        if index % 5 == 0 and index > 5:
+            params.stop, params.max_tokens = ["who answers"], 60  # in the middle of what is forced
+        if index in (6, 7):
+            params.allowed_token_ids = list(range(20, 30000))
+        if index == 11:
+            params.stop_token_ids = [1251]
         made.append(GateRequest(prompt, params))
     return made + [job for job in requests(vocab_size=49152) if len(job.prompt) < 140][:16]
 
@@ -53,7 +67,8 @@ def alone(smollm2_start: Path, jobs: list[GateRequest]) -> list[RequestOutput]:
         choice for job, output in zip(jobs, outputs, strict=True) if job.params.structured_outputs for choice in output.outputs
     ]
     assert {choice.finish_reason for choice in formed} == {"stop", "length"}
-    assert all(choice.text in ("yes", "no", "it depends") for output in outputs[1:20:5] for choice in output.outputs)
+    assert all(choice.text in CHOICES for output in outputs[1:20:5] for choice in output.outputs)
+    assert any(choice.stop_reason == "who answers" for choice in formed)
     return outputs
 
 
@@ -110,3 +125,20 @@ def test_neighbours_are_what_they_are_without_them(
     free = [index for index, job in enumerate(jobs) if job.params.structured_outputs is None]
     assert_equal(serve_all(engine, [jobs[index] for index in free]), [alone[index] for index in free], "without forms")
     engine.shutdown()
+
+
+def test_forced_tokens_save_steps_and_change_no_byte(
+    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[RequestOutput]
+) -> None:
+    """Without the shortcut every token is computed, under the same masks."""
+    formed = [index for index, job in enumerate(jobs) if job.params.structured_outputs is not None]
+    computing, _ = make_engine(smollm2_gguf, 1, forces_tokens=False)
+    assert_equal(serve_all(computing, [jobs[0]]), alone[:1], "all computed")
+    [person] = alone[0].outputs
+    assert computing.stats().num_steps == len(person.token_ids)
+    assert_equal(serve_alone(computing, [jobs[i] for i in formed[1:]]), [alone[i] for i in formed[1:]], "all computed")
+    computing.shutdown()
+    forcing, _ = make_engine(smollm2_gguf, 1)
+    assert_equal(serve_all(forcing, [jobs[0]]), alone[:1], "forced")
+    assert forcing.stats().num_steps < len(person.token_ids) / 2
+    forcing.shutdown()

@@ -26,7 +26,8 @@ RANKING: tuple[tuple[str, ...], ...] = (
     ("config",),
     ("sequence",),
     ("request", "step"),
-    ("sampling_params", "registry", "log", "streams"),
+    ("pooling_params",),
+    ("sampling_params", "registry", "log", "streams", "dialogue"),
     ("structured_outputs", "sandbox"),
     ("errors",),
 )
@@ -58,7 +59,7 @@ EXCEPTIONS = ("kvcache.report",)
 """Plain values that cross the border in messages: it imports nothing, see API_PROCESS."""
 API_PROCESS = ("engine.frontend", "engine.wire", "server", "text")
 """What these load, themselves and through others, has no part of the core in it."""
-LATE = ("cli.simulate_options", "server.run")
+LATE = ("cli.simulate_options", "server.batch.command", "server.run")
 """Modules that may import octavo inside functions: a command must answer before the engine or the web stack is loaded."""
 
 HEAVY = ("torch", "transformers", "ray")

@@ -31,7 +31,7 @@ T = TypeVar("T")
 class LiveServer:
     """The app on 127.0.0.1, its event loop in a thread of its own."""
 
-    def __init__(self, engine: FakeEngine, app: FastAPI) -> None:
+    def __init__(self, engine: FakeEngine, app: FastAPI, http: Any = BoundedHttpProtocol) -> None:
         self.engine = engine
         self.app = app
         self._sock = bind("127.0.0.1", 0)
@@ -39,7 +39,7 @@ class LiveServer:
         self.port: int = self._sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         config = uvicorn.Config(
-            app, http=BoundedHttpProtocol, ws="none", access_log=False, log_config=None, timeout_graceful_shutdown=5
+            app, http=http, ws="none", access_log=False, log_config=None, timeout_graceful_shutdown=5
         )
         self.server = uvicorn.Server(config)
         self._loop: asyncio.AbstractEventLoop
@@ -87,12 +87,15 @@ class LiveServer:
 
 @contextmanager
 def live_server(
-    config: ServerConfig, scheduler_policy: str = "fcfs", model_names: Sequence[str] = (MODEL,)
+    config: ServerConfig,
+    scheduler_policy: str = "fcfs",
+    model_names: Sequence[str] = (MODEL,),
+    http: Any = BoundedHttpProtocol,
 ) -> Iterator[LiveServer]:
     engine = FakeEngine()
     scheduler = replace(engine.resolved_config.scheduler, scheduler_policy=scheduler_policy)
     engine.resolved_config = replace(engine.resolved_config, scheduler=scheduler)
-    server = LiveServer(engine, create_app(engine, config, model_names=model_names))
+    server = LiveServer(engine, create_app(engine, config, model_names=model_names), http)
     server.start()
     try:
         yield server

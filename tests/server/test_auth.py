@@ -57,7 +57,7 @@ def test_every_route_needs_the_key(guarded: LiveServer, method: str, path: str) 
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
     if method != "HEAD":
-        assert answer.json()["error"]["code"] == "invalid_api_key"
+        assert "no API key" in answer.text  # each protocol has a shape of its own around it
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer wrong", f"Basic {KEY}", KEY, f"Bearer {KEY}x", f"Bearer {KEY[:-1]}"])

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import resource
+from functools import partial
 
 import httpx
 import pytest
-from tests.server.conftest import LiveServer
+from tests.server.conftest import LiveServer, live_server
 
+from octavo.config.server import ServerConfig
+from octavo.engine.frontend.supervisor import ModelChangedError
 from octavo.server import descriptors
 from octavo.server.descriptors import ConnectionLimit, limit, raise_descriptor_limit
+from octavo.server.http_protocol import BoundedHttpProtocol
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/v1/completions/"])
@@ -33,6 +37,39 @@ def test_clients_beyond_the_limit_are_one_line_a_minute(monkeypatch: pytest.Monk
     monkeypatch.setattr(descriptors.log, "warning", lambda text, *values: lines.append(text % values))
     assert [limited.is_exceeded(count) for count in (1, 2, 3, 4)] == [False, False, True, True]
     assert len(lines) == 1 and "ulimit -n" in lines[0]
+
+
+def test_a_client_too_many_gets_503_and_one_that_leaves_makes_room() -> None:
+    limited = ConnectionLimit()
+    limited.most = 2
+    with live_server(ServerConfig(), http=partial(BoundedHttpProtocol, limit=limited)) as server:
+        first, second = server.connect(), server.connect()
+        for sock in (first, second):  # both are served, so both are counted
+            sock.sendall(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+        answer = httpx.get(f"{server.url}/health")
+        assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["code"] == "too_many_connections"
+        first.close()
+        while httpx.get(f"{server.url}/health").status_code == 503:
+            pass
+        second.close()
+
+
+@pytest.mark.parametrize(("body", "closed"), [({}, "chat_template"), ({"response_format": {"type": "json_object"}}, "forms")])
+def test_what_cannot_be_worked_on_now_may_be_sent_again(body: dict[str, object], closed: str, server: LiveServer) -> None:
+    getattr(server.engine, closed).close()
+    messages = [{"role": "user", "content": "x"}]
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json={"messages": messages, **body})
+    assert (answer.status_code, answer.headers["retry-after"], answer.json()["error"]["code"]) == (503, "1", "busy")
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_changed_files_of_the_model_are_told_to_clients(path: str, server: LiveServer) -> None:
+    server.engine.dead_error = ModelChangedError()
+    answer = httpx.post(f"{server.url}{path}", json={"prompt": "x"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (503, "model_changed") and "put the old ones back" in error["message"]
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:

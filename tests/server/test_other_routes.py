@@ -12,6 +12,7 @@ from tests.server.conftest import MODEL, LiveServer, live_server
 
 from octavo import __version__
 from octavo.config.server import ServerConfig
+from octavo.text.chat_template import ChatTemplate
 
 
 def test_the_model_is_listed_and_found(client: openai.OpenAI) -> None:
@@ -114,4 +115,6 @@ def test_tokenizer_info_is_there_when_it_was_asked_for(http: httpx.Client) -> No
     with live_server(ServerConfig(enable_tokenizer_info_endpoint=True)) as server:
         info = httpx.get(f"{server.url}/tokenizer_info").json()
         assert info["eos_token"] == "<|im_end|>" and "message['content']" in info["chat_template"]
+        server.engine.chat_template = ChatTemplate.for_tokenizer(server.engine.tokenizer, "{{ messages[0].content }}")
+        assert httpx.get(f"{server.url}/tokenizer_info").json()["chat_template"] == "{{ messages[0].content }}"
         assert info["added_tokens_decoder"]["258"] == {"content": "<|im_end|>", "special": True}

@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
+import numpy as np
 import openai
 import pytest
 from tests.served import SRC, Served
@@ -43,6 +46,42 @@ def test_chat_with_several_choices_and_usage(served: Served) -> None:
     answer = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=120).json()
     assert [choice["index"] for choice in answer["choices"]] == [0, 1]
     assert answer["usage"]["completion_tokens"] <= 16 and answer["usage"]["prompt_tokens"] > 10
+
+
+def test_embeddings_by_the_sdk_in_both_encodings(served: Served) -> None:
+    texts = ["The cat sat on the mat.", "A kitten rests on a rug.", "Stock markets fell sharply today."]
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", timeout=120) as client:
+        packed = client.embeddings.create(model="m", input=texts)
+        plain = client.embeddings.create(model="m", input=texts, encoding_format="float")
+        short = client.embeddings.create(model="m", input=texts[0], dimensions=64)
+    vectors = [np.array(entry.embedding) for entry in plain.data]
+    assert [list(map(np.float32, entry.embedding)) for entry in packed.data] == [list(map(np.float32, v)) for v in vectors]
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.02
+    assert len(short.data[0].embedding) == 64 and abs(np.linalg.norm(short.data[0].embedding) - 1) < 1e-5
+    body = {"query": texts[0], "documents": texts[1:][::-1]}
+    ranked = httpx.post(f"{served.url}/v1/rerank", json=body, timeout=120).json()["results"]
+    assert [entry["document"]["text"] for entry in ranked] == texts[1:]
+    assert served.metrics()["prompt_tokens_total"] > 0 and served.is_idle()
+
+
+def test_embeddings_beside_a_chat_leave_its_bytes_alone(served: Served) -> None:
+    chat = {"messages": [{"role": "user", "content": "Count to ten."}], "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+    texts = [f"text number {index} " * (index % 4 + 1) for index in range(16)]
+
+    def answer(path: str, body: dict[str, object]) -> dict[str, Any]:
+        found = httpx.post(f"{served.url}/v1/{path}", json=body, timeout=120)
+        assert found.status_code == 200, found.text
+        parsed: dict[str, Any] = found.json()
+        return parsed
+
+    alone = answer("chat/completions", chat)["choices"]
+    with ThreadPoolExecutor(18) as pool:
+        beside = pool.submit(answer, "chat/completions", chat)
+        one_by_one = [pool.submit(answer, "embeddings", {"input": text}) for text in texts]
+        together = pool.submit(answer, "embeddings", {"input": texts})
+    assert beside.result()["choices"] == alone
+    vectors = [entry["embedding"] for entry in together.result()["data"]]
+    assert [entry.result()["data"][0]["embedding"] for entry in one_by_one] == vectors
 
 
 def test_leaving_clients_free_everything(served: Served) -> None:

@@ -46,7 +46,8 @@ def test_keys_of_the_sdks_in_an_answer_are_accepted_back(
 @pytest.mark.parametrize("content", [{"content": None}, {}, {"content": ""}, {"content": []}])
 def test_no_content_beside_tool_calls_is_an_empty_text(server: LiveServer, http: httpx.Client, content: dict[str, Any]) -> None:
     assert ask(http, {"role": "assistant", **SDK_KEYS, "tool_calls": [CALL], **content}, RESULT).status_code == 200
-    assert "<|im_start|>assistant\n<|im_end|>" in rendered(server)
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+    assert f"<|im_start|>assistant\n{call}<|im_end|>" in rendered(server)
 
 
 @pytest.mark.parametrize(

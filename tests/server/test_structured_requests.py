@@ -79,7 +79,7 @@ def test_every_field_reaches_the_engine(
             *("response_format.json_schema.name", "invalid_type"),
         ),
         (
-            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}},
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {"pattern": "a"}}}}},
             *("response_format.json_schema.schema", "unsupported_schema"),
         ),
         ({"response_format": {"type": "json_object", "schema": {"a": 1}}}, "response_format.schema", "unknown_field"),

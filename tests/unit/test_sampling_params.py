@@ -19,7 +19,7 @@ def made(**fields: Any) -> SamplingParams:
 
 @pytest.mark.parametrize("field", [name for name in SamplingParams.__struct_fields__ if name != "max_tokens"])
 def test_none_is_the_default(field: str) -> None:
-    if field != "bad_words_ids":
+    if field not in ("bad_words_ids", "shown_token_ids"):
         assert made(**{field: None}) == SamplingParams()
 
 
@@ -35,6 +35,7 @@ def test_max_tokens_none_is_a_meaning_of_its_own() -> None:
         ("bad_words", "no", ["no"]),
         ("logit_bias", {"50256": -100}, {50256: -100.0}),
         ("logit_bias", {np.int64(7): np.float32(1.5)}, {7: 1.5}),
+        ("logit_bias", {1: 101, 2: -1e30, 3: 10**400, 4: 100}, {1: 100.0, 2: -100.0, 3: 100.0, 4: 100.0}),
         ("stop_token_ids", (1, 2), [1, 2]),
         ("max_tokens", 5.0, 5),
         ("n", np.int32(3), 3),
@@ -70,7 +71,8 @@ def test_values_in_other_forms_are_taken(field: str, given: Any, kept: Any) -> N
         ("stop_token_ids", "12", "it must be a list of token ids"),
         ("logit_bias", {"a": 1}, "logit_bias has the key 'a'; keys are token ids"),
         ("logit_bias", {"9" * 5000: 1}, "keys are token ids"),
-        ("logit_bias", {1: 101}, "logit_bias is 101; it must be -100 to 100"),
+        ("logit_bias", {1: float("nan")}, "logit_bias is nan; it must be a number"),
+        ("logit_bias", {1: True}, "logit_bias is True; it must be a number"),
         ("ignore_eos", 1, "ignore_eos is 1; it must be True or False"),
         ("output_kind", "delta", "RequestOutputKind.CUMULATIVE"),
     ],

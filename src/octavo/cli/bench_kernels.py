@@ -20,7 +20,8 @@ from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.engine.llm_engine import LLMEngine
 from octavo.ops.cpu.limits import Limits
-from octavo.ops.interface import PhaseCost, Program, StepInputs
+from octavo.ops.interface import Program, StepInputs
+from octavo.ops.phase_cost import PhaseCost
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from octavo.ops.cpu.limits import Limits
-from octavo.ops.interface import PhaseCost
+from octavo.ops.phase_cost import PhaseCost
 
 
 def profile_rows(costs: Sequence[PhaseCost], limits: Limits) -> list[dict[str, Any]]:

@@ -33,9 +33,9 @@ curl http://127.0.0.1:8000/v1/chat/completions -H 'content-type: application/jso
 def serve(model_argument: str | None, **values: Any) -> None:
     """Serve MODEL over HTTP: a Hugging Face folder, a .gguf file, a hub name, or nothing for the embedded model.
 
-    The API is OpenAI's: /v1/chat/completions, /v1/completions, /v1/models; besides /tokenize, /detokenize, /health,
-    /metrics and interactive documentation at /docs. Every option may also be set in the environment: --max-num-seqs is
-    OCTAVO_MAX_NUM_SEQS.
+    The API is OpenAI's, and Ollama's under /api: /v1/chat/completions, /v1/completions, /v1/models; besides /tokenize,
+    /detokenize, /health, /metrics and interactive documentation at /docs. Every option may also be set in the
+    environment: --max-num-seqs is OCTAVO_MAX_NUM_SEQS.
     """
     started_s = time.perf_counter() - process_age_s()
     config, server_config = engine_config(model_argument, values), make_section(ServerConfig, values)

@@ -8,8 +8,7 @@ from typing import Any
 
 from octavo.config.cache import GIB, CacheConfig, blocks_for
 from octavo.config.resolve import check_option
-from octavo.config.resolved import ResolvedCacheConfig, ResolvedConfig
-from octavo.config.scheduler import SchedulerConfig
+from octavo.config.resolved import ResolvedCacheConfig, ResolvedConfig, ResolvedSchedulerConfig
 from octavo.config.swap_budget import num_swap_blocks
 from octavo.errors import ConfigError, did_you_mean
 
@@ -104,8 +103,14 @@ def _home(name: str) -> tuple[str, str]:
     return ("cache", name) if name in CacheConfig.__dataclass_fields__ else ("scheduler", name)
 
 
-def _check_step(scheduler: SchedulerConfig, given: Mapping[str, Any]) -> None:
+def _check_step(scheduler: ResolvedSchedulerConfig, given: Mapping[str, Any]) -> None:
     budget = scheduler.max_num_batched_tokens
+    if scheduler.whole_prompts and budget < scheduler.max_model_len:
+        raise ConfigError(
+            f"max_num_batched_tokens is {budget}; an encoder computes a prompt in one step, so that it must be"
+            f" {scheduler.max_model_len} (max_model_len) or more",
+            param="max_num_batched_tokens",
+        )
     for name in ("max_num_seqs", "chunked_prefill_size"):
         value = getattr(scheduler, name)
         if value > budget:

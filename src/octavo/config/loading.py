@@ -62,6 +62,12 @@ class LoadingConfig:
     override_generation_config: str | None = option(
         None, 'Sampling settings as JSON, which win over those of --generation-config: {"temperature": 0.5}.', metavar="JSON"
     )
+    pooler_config: str | None = option(
+        None,
+        'How prompts become embeddings, as JSON over what the model\'s files say: {"pooling_type": "MEAN", "normalize": true}.',
+        metavar="JSON",
+        aliases=("override_pooler_config",),
+    )
     seed: int | None = option(
         None,
         "Seed of the seeds of requests that bring none: a script that is run again gets the same answers. Default: drawn anew.",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from octavo.pooling_params import PoolingKind
+
 LayerKind = Literal["full", "sliding"]
 RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope"]
 
@@ -46,6 +48,14 @@ class RopeConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolingConfig:
+    """How a prompt's last hidden states become its embedding. normalize: divide it by its length, unless asked otherwise."""
+
+    kind: PoolingKind = "last"
+    normalize: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The dimensions and switches of one model; every field is resolved, nothing is 'auto'.
 
@@ -59,6 +69,9 @@ class ModelConfig:
     embedding_scale   factor on embeddings (Gemma: sqrt(hidden_size), rounded as the checkpoint dtype rounds it)
     dtype             the checkpoint's own weight type: "float32", "bfloat16", "float16" or "gguf" (quantised blocks)
     eos_token_ids     ids that end a generation (generation_config.json wins over config.json)
+    causal            False: an encoder, whose tokens see each other both ways; it has no output head and makes embeddings alone
+    num_positions     rows of the table of learned positions; 0: positions are rotated (rope), else rope is not used
+    num_token_types   rows of the table of token types, of which a single text uses the first; 0: there is none
     """
 
     architecture: str
@@ -87,3 +100,7 @@ class ModelConfig:
     dtype: str = "float32"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    causal: bool = True
+    num_positions: int = 0
+    num_token_types: int = 0
+    pooling: PoolingConfig = PoolingConfig()

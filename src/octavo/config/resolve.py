@@ -112,7 +112,7 @@ def resolve(
         )
     kv_dtype = _auto_kv_dtype(config.loading, model) if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
     block_bytes = kv_block_bytes(model, cache.block_size, kv_dtype)
-    scheduler = fit_step(config.scheduler, notices)
+    scheduler = fit_step(fit_whole_prompts(config.scheduler, model, notices), notices)
     if scheduler.max_model_len is not None and scheduler.max_model_len > model.max_position:
         raise ConfigError(
             f"--max-model-len {scheduler.max_model_len} is more than the model's context of {model.max_position} tokens; "
@@ -136,12 +136,14 @@ def resolve(
             ResolvedCacheConfig,
             cache,
             kv_cache_dtype=kv_dtype,
+            # Where tokens see all others, equal beginnings have other keys before other ends.
+            enable_prefix_caching=cache.enable_prefix_caching and model.causal,
             num_gpu_blocks_override=num_blocks,
             kv_cache_memory=num_blocks * block_bytes / GIB,
             num_swap_blocks_override=num_slots,
             swap_space=num_slots * block_bytes / GIB,
         ),
-        scheduler=narrowed(ResolvedSchedulerConfig, scheduler, max_model_len=max_model_len),
+        scheduler=narrowed(ResolvedSchedulerConfig, scheduler, max_model_len=max_model_len, whole_prompts=not model.causal),
         backend=narrowed(ResolvedBackendConfig, config.backend, num_threads=num_threads),
     )
     return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
@@ -165,17 +167,20 @@ def check_options(config: EngineConfig) -> None:
     """Check every field of every section against the type, bounds and choices it declares. Raises ConfigError."""
     for section in dataclasses.fields(config):
         values = getattr(config, section.name)
-        for field in dataclasses.fields(values):
+        for field in dataclasses.fields(_declaring(values)):
             check_option(values, field.name)
     parse_tenant_weights(config.scheduler.tenant_weights)
 
 
 def check_option(section: Any, name: str, *, param: str | None = None) -> None:
     """Check one field of a section; param is the name it goes by where it was given. Raises ConfigError."""
-    # A resolved section narrows types; type, bounds and choices are those of the section that it resolves.
-    declaring = next(kind for kind in reversed(type(section).__mro__) if dataclasses.is_dataclass(kind))
-    (field,) = (field for field in dataclasses.fields(declaring) if field.name == name)
+    (field,) = (field for field in dataclasses.fields(_declaring(section)) if field.name == name)
     _check_value(param or name, getattr(section, name), field.default, field.metadata, str(field.type))
+
+
+def _declaring(section: Any) -> Any:
+    """A resolved section narrows types; type, bounds and choices are those of the section that it resolves."""
+    return next(kind for kind in reversed(type(section).__mro__) if dataclasses.is_dataclass(kind))
 
 
 def _check_value(name: str, value: object, default: object, metadata: Any, annotation: str) -> None:
@@ -220,6 +225,24 @@ def fit_step(scheduler: SchedulerConfig, notices: list[str]) -> SchedulerConfig:
         notices.append(f"{flag} is {budget} instead of {value}, because --max-num-batched-tokens is {budget}")
         scheduler = _with_field(scheduler, field.name, budget)
     return scheduler
+
+
+def fit_whole_prompts(scheduler: SchedulerConfig, model: ModelConfig, notices: list[str]) -> SchedulerConfig:
+    """An encoder computes each prompt in one step: make a step that is default large enough, refuse one that is asked for."""
+    needed = scheduler.max_model_len or model.max_position
+    budget = scheduler.max_num_batched_tokens
+    if model.causal or budget >= needed:
+        return scheduler
+    default = next(field.default for field in dataclasses.fields(scheduler) if field.name == "max_num_batched_tokens")
+    if budget != default:
+        raise ConfigError(
+            f"--max-num-batched-tokens {budget} is less than the context of {needed} tokens, but an encoder computes a prompt "
+            f"in one step; raise it to {needed}, or give --max-model-len {budget}",
+            param="max_num_batched_tokens",
+        )
+    notices.append(f"--max-num-batched-tokens is {needed} instead of {budget}, for an encoder computes a prompt in one step")
+    scheduler = _with_field(scheduler, "max_num_batched_tokens", needed)
+    return _with_field(scheduler, "chunked_prefill_size", max(scheduler.chunked_prefill_size, needed))
 
 
 def _with_field(scheduler: SchedulerConfig, name: str, value: int) -> SchedulerConfig:

@@ -41,7 +41,10 @@ class ResolvedCacheConfig(CacheConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSchedulerConfig(SchedulerConfig):
+    """whole_prompts: the model is an encoder, so that a step must have room for a prompt of any length."""
+
     max_model_len: int
+    whole_prompts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

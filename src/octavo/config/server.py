@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from octavo.config.option import option
+from octavo.dialogue.dialect import REASONING, REASONING_ALIASES, TOOL_ALIASES, TOOL_FORMATS
 from octavo.errors import ConfigError
 
 
@@ -36,6 +37,20 @@ class ServerConfig:
     )
     enable_tokenizer_info_endpoint: bool = option(
         False, "Serve /tokenizer_info: the tokenizer's settings and the chat template."
+    )
+    tool_call_parser: str | None = option(
+        None,
+        "How the model writes tool calls, as in vLLM; by default its chat template tells. See docs/tools.md.",
+        choices=tuple(TOOL_FORMATS),
+        synonyms=TOOL_ALIASES,
+        metavar="NAME",
+    )
+    reasoning_parser: str | None = option(
+        None,
+        "How the model writes reasoning, as in vLLM; by default its chat template tells. none leaves it in the answer.",
+        choices=tuple(REASONING),
+        synonyms=REASONING_ALIASES,
+        metavar="NAME",
     )
     max_body_size: int = option(16 * 2**20, "Largest request body in bytes; larger ones get 413.", low=1024, high=2**31)
     shutdown_timeout: float = option(

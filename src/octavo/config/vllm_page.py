@@ -26,7 +26,8 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | vLLM | here |
 |---|---|
 | `LLM.generate`, `LLM.chat`, `LLM.get_default_sampling_params` | the same; `lora_request=` must be `None` |
-| `LLM.embed`, `encode`, `classify`, `score` | not there: models generate text |
+| `LLM.embed`, `LLM.encode`, `LLM.score`, `PoolingParams` | the same; see [embeddings.md](embeddings.md) |
+| `LLM.classify`, `LLM.reward` | not there: models have no score head |
 | `LLM.beam_search` | not there: use `n` and `temperature` |
 | `SamplingParams` | the same, checked when it is made; limits: `n` 64, 16 stop strings, `logprobs` 20 |
 | `TextPrompt`, `TokensPrompt`, `RequestOutput`, `CompletionOutput`, `RequestOutputKind` | the same |
@@ -34,7 +35,6 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | `LLM.get_tokenizer` | an object with the usual methods of a transformers tokenizer |
 | `AsyncLLMEngine.from_engine_args(args)` | the same, but it must be awaited |
 | errors of a request | `InvalidRequestError`, which is a `ValueError` |
-| values of `logit_bias` beyond -100 and 100 | refused, as OpenAI does; vLLM cuts them |
 | a seed for each request without one | drawn anew, unless `seed` is set |
 
 These fields of `SamplingParams` are not there:

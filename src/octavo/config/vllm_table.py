@@ -63,17 +63,19 @@ _NO_GPU = "it tunes GPUs, and nothing here needs it"
 _TEXT_ONLY = "models read text only, so nothing is limited or cached for images, audio or video"
 _ONE_PROCESS = "one process computes with all CPUs (num_threads); for more, start several servers behind a load balancer"
 _NO_TLS = "put a proxy that speaks TLS in front (nginx, caddy)"
-_NO_PARSERS = "tool calls and reasoning come back as the text that the model writes; parse it in the client"
 _ONE_GRAMMAR = "forms are kept by llguidance, there is no other backend; see docs/structured_outputs.md"
 _NO_DRAFTS = "every token is computed by the model itself; leave it out, the answers are the same"
+_TASKS = "a model that generates text makes embeddings too, without being asked to; an encoder makes embeddings alone"
 _EDIT_CONFIG = "change config.json in a copy of the model's folder"
 
 TABLE: dict[str, tuple[VllmOption, ...]] = {
     "Model": (
         same("model"),
-        refuses("task", "models generate text, and do nothing else", "auto", "generate"),
-        refuses("runner", "models generate text, and do nothing else", "auto", "generate"),
-        refuses("convert", "models generate text, and do nothing else", "auto", "none"),
+        refuses("task", _TASKS, "auto", "generate", "embed", "embedding", "score"),
+        refuses("runner", _TASKS, "auto", "generate", "pooling"),
+        refuses("convert", _TASKS, "auto", "none", "embed"),
+        same("pooler_config", "Of its fields pooling_type (or seq_pooling_type) and normalize (or use_activation) are there."),
+        same("override_pooler_config", "The older name of pooler_config."),
         same("dtype", "half is float16, float is float32."),
         same("quantization", "gguf is auto; awq, gptq, fp8 and bitsandbytes are not there."),
         same("max_model_len", "2k is 2000, 2K is 2048; auto and -1 are the default."),
@@ -198,10 +200,10 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         refuses("chat_template_content_format", "the form of content is read from the template", "auto"),
         refuses("response_role", "answers have the role assistant", "assistant"),
         refuses("trust_request_chat_template", "the template is the server's", False, switch=True),
-        refuses("enable_auto_tool_choice", _NO_PARSERS, False, switch=True),
-        refuses("tool_call_parser", _NO_PARSERS),
-        refuses("tool_parser_plugin", _NO_PARSERS),
-        refuses("reasoning_parser", _NO_PARSERS),
+        warns("enable_auto_tool_choice", "tools are always there; see docs/tools.md", True, switch=True),
+        same("tool_call_parser", "The chat template tells it by default; see docs/tools.md."),
+        refuses("tool_parser_plugin", "no code of others is loaded; take one of the names that tool_call_parser has"),
+        same("reasoning_parser", "The chat template tells it by default; see docs/tools.md."),
         refuses("guided_decoding_backend", _ONE_GRAMMAR, "auto", "guidance"),
         refuses("structured_outputs_config", _ONE_GRAMMAR),
     ),

@@ -43,6 +43,7 @@ class EngineArgs:
     served_model_name: str | None = None
     generation_config: str = "auto"
     override_generation_config: str | None = None
+    pooler_config: str | None = None
     seed: int | None = None
     block_size: int = 16
     kv_cache_memory: float | None = None

@@ -26,6 +26,7 @@ from octavo.kvcache.report import MemoryReport
 from octavo.loader.pypi import FetchReport
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.ops.interface import Program
+from octavo.pooling_params import PoolingParams
 from octavo.request import NO_OPTIONS, RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_template import ChatTemplate
@@ -50,7 +51,7 @@ class LLMEngine:
         config = locate_model(config, report)
         model = load_served_model(config)
         built = make_core(config)
-        self.description = [*built.description, model.sampling.describe()]
+        self.description = [*built.description, model.describe()]
         self.max_model_len = built.resolved.max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
@@ -86,13 +87,14 @@ class LLMEngine:
         self,
         request_id: str,
         prompt: Prompt,
-        params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         options: RequestOptions = NO_OPTIONS,
         *,
         priority: int | None = None,
         output_kind: RequestOutputKind | None = None,
     ) -> None:
-        """Queue one request; priority and output_kind are short for those of the options and of params.
+        """Queue one request; priority and output_kind are short for those of the options and of params. With PoolingParams its
+        only delivery has the embedding in `pooled`.
 
         Raises InvalidRequestError or ContextLengthError naming the field.
         """
@@ -101,7 +103,8 @@ class LLMEngine:
         if priority is not None:
             options = replace(options, priority=priority)
         prepared = self._input.prepare(prompt, params, request_id, options, arrival_s=time.monotonic())
-        self._outputs.add(prepared.request, prepared.prompt, output_kind or params.output_kind)
+        kind = output_kind or params.output_kind
+        self._outputs.add(prepared.request, prepared.prompt, kind, prepared.embedding)
         if prepared.request.grammar and not self._core_has_tokens:
             self._core.set_tokens(self._input.token_table())
             self._core_has_tokens = True

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from octavo.errors import InvalidRequestError
+from octavo.errors import BusyError, InvalidRequestError, OctavoError
 from octavo.sandbox.pool import NoAnswerError, ProcessPool
 from octavo.structured_outputs import StructuredOutputsParams
 
@@ -49,7 +49,7 @@ class Forms:
             return params == _ASKS_FOR_NOTHING or _key(params) in self._kept
 
     def grammar(self, params: StructuredOutputsParams) -> str:
-        """The grammar, "" if nothing is asked for. Raises InvalidRequestError naming the field."""
+        """The grammar, "" if nothing is asked for. Raises InvalidRequestError naming the field, or BusyError."""
         if params == _ASKS_FOR_NOTHING:
             return ""
         key = _key(params)
@@ -84,16 +84,18 @@ class Forms:
             while self._kept and (len(self._kept) > MAX_KEPT or self._kept_bytes > MAX_KEPT_BYTES):
                 self._kept_bytes -= _size(*self._kept.popitem(last=False))
 
-    def _no_answer(self, error: NoAnswerError, params: StructuredOutputsParams) -> InvalidRequestError:
+    def _no_answer(self, error: NoAnswerError, params: StructuredOutputsParams) -> OctavoError:
         param = f"structured_outputs.{params.form}"
-        reason = {
-            "late": f"{param} takes longer than {self._check_s:g} s to check; make it smaller or simpler",
-            "ended": f"{param} takes too much memory to check; make it smaller or simpler",
-            "busy": f"{param} could not be checked: others are being checked; try again later",
-            "closed": "the engine is shut down",
-            "start": f"{param} could not be checked: no process could be started ({error.detail})",
-        }[error.cause]
-        return InvalidRequestError(reason, param=param, code="structured_output_too_complex")
+        if error.cause in ("busy", "closed", "start"):
+            why = {
+                "busy": "others are being checked; try again later",
+                "closed": "the engine is shut down",
+                "start": f"no process could be started ({error.detail})",
+            }[error.cause]
+            return BusyError(f"{param} could not be checked: {why}", param=param)
+        why = "takes too much memory to check" if error.cause == "ended" else f"takes longer than {self._check_s:g} s to check"
+        message = f"{param} {why}; make it smaller or simpler"
+        return InvalidRequestError(message, param=param, code="structured_output_too_complex")
 
 
 def _key(params: StructuredOutputsParams) -> bytes:

@@ -10,6 +10,7 @@ from llguidance.numpy import fill_next_token_bitmask
 from numpy.typing import NDArray
 
 from octavo.grammar.source import LIMITS
+from octavo.grammar.speller import Speller
 from octavo.grammar.tokens import TokenTable
 
 BITS = 32
@@ -21,34 +22,47 @@ def mask_words(vocab_size: int) -> int:
     return -(-vocab_size // BITS)
 
 
+def mask_of(token_ids: Sequence[int], vocab_size: int) -> NDArray[np.int32]:
+    """The mask, int32 [words], that allows these tokens and no others."""
+    bits = np.zeros(mask_words(vocab_size) * BITS, np.uint8)
+    bits[list(token_ids)] = 1
+    return np.packbits(bits, bitorder="little").view("<i4").astype(np.int32, copy=False)
+
+
 class GrammarVocabulary:
-    """The tokens of a model as llguidance wants them. Made once; it takes some tenths of a second.
+    """The tokens of a model as llguidance wants them. Made once; it takes some tenths of a second, and holds up Python meanwhile.
 
     The ids in eos_token_ids of the table are allowed where the grammar is complete, and nowhere else.
     """
 
     def __init__(self, table: TokenTable) -> None:
         wrapped = TokenizerWrapper(_Adapter(table))
-        whole = LLTokenizer(wrapped, n_vocab=len(table.tokens), eos_token=table.eos_token_ids)
-        self.tokenizer = whole.with_slices(LLTokenizer.json_slices())
+        slices = LLTokenizer.json_slices()
+        self.tokenizer = LLTokenizer(wrapped, n_vocab=len(table.tokens), eos_token=table.eos_token_ids, slices=slices)
         self.vocab_size = len(table.tokens)
+        self.only_end = table.eos_token_ids[0] if len(table.eos_token_ids) == 1 else None
+        """The id that ends an answer; None if there are several, of which the model chooses."""
 
 
 class _Adapter:
-    """The attributes by which llguidance reads a tokenizer. Grammars that force nothing need no text to be encoded."""
+    """The attributes by which llguidance reads a tokenizer."""
 
     def __init__(self, table: TokenTable) -> None:
         self.eos_token_id = table.eos_token_ids[0]
         self.bos_token_id = table.bos_token_id
         self.special_token_ids = table.special_ids
         self.tokens = table.tokens
+        self._speller = Speller(table)
 
     def __call__(self, text: bytes) -> list[int]:
-        raise NotImplementedError
+        return self._speller.spell(text)
 
 
 class GrammarMatcher:
     """The state of one answer under a grammar. It is a function of the grammar and the tokens accepted so far.
+
+    Where the grammar leaves one text only, the mask leaves one token: that with which the model's tokenizer spells it, as far as
+    what follows cannot change the spelling. Grammars of `free_spelling` leave every spelling to the model.
 
     source        from `grammar_source`
     num_accepted  tokens of the answer that it has moved on by
@@ -56,6 +70,7 @@ class GrammarMatcher:
     """
 
     def __init__(self, vocabulary: GrammarVocabulary, source: str) -> None:
+        self._vocabulary = vocabulary
         self._matcher = LLMatcher(vocabulary.tokenizer, source, log_level=0, limits=LIMITS)
         self.num_accepted = 0
         self._check()
@@ -63,6 +78,7 @@ class GrammarMatcher:
     def copy(self) -> GrammarMatcher:
         """One in the same state that goes its own way."""
         copied = object.__new__(GrammarMatcher)
+        copied._vocabulary = self._vocabulary
         copied._matcher, copied.num_accepted = self._matcher.deep_copy(), self.num_accepted
         return copied
 
@@ -70,6 +86,14 @@ class GrammarMatcher:
         """Set the bits of the tokens that may come next in mask, int32 [words], and clear all others."""
         fill_next_token_bitmask(self._matcher, mask[None], 0)
         self._check()
+
+    def forced_token(self) -> int | None:
+        """The one token of the mask, found without the mask: where the text is forced, and at the end. None: look at the mask."""
+        if self.is_complete:
+            return self._vocabulary.only_end
+        forced: list[int] = self._matcher.compute_ff_tokens()
+        self._check()
+        return forced[0] if forced else None
 
     def accept(self, token_ids: Sequence[int]) -> None:
         """Move on by tokens that were allowed."""

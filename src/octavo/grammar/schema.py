@@ -16,9 +16,9 @@ _KNOWN_FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown")
 )
 """Formats that llguidance holds a string to. JSON Schema makes every other format an annotation, which accepts all strings."""
-_DATA_KEYS = frozenset(("enum", "const", "default", "examples", "example"))
+DATA_KEYS = frozenset(("enum", "const", "default", "examples", "example"))
 """Their values are data: what looks like a keyword inside them is none."""
-_NAME_KEYS = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+NAME_KEYS = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"))
 """Their values map names to schemas: the names are no keywords."""
 _UNIMPLEMENTED = re.compile(r"Unimplemented keys: (\[.*?\])")
 
@@ -76,9 +76,9 @@ def _schemas(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield path, schema
     for key, value in schema.items():
         here = f"{path}/{key}"
-        if key in _DATA_KEYS:
+        if key in DATA_KEYS:
             continue
-        if key in _NAME_KEYS and isinstance(value, dict):
+        if key in NAME_KEYS and isinstance(value, dict):
             for name, inner in value.items():
                 yield from _schemas(inner, f"{here}/{name}")
         elif isinstance(value, dict):

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from llguidance import LLMatcher, LLParserLimits, StructTag, grammar_from
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, StructTag, grammar_from
 
 from octavo.errors import InvalidRequestError
+from octavo.grammar.rewrite import rewritten
 from octavo.grammar.schema import explain, parse_schema
+from octavo.grammar.spelling import free_spelling, has_long_texts
+from octavo.grammar.structure import StructureGrammar
 from octavo.structured_outputs import StructuredOutputsParams
 
 MAX_REGEX_LENGTH = 16 << 10
@@ -19,12 +22,8 @@ MAX_STRUCTURES = 256
 WHITESPACE = r"[ \t\n\r]{0,40}"
 """Between the parts of JSON. Small models fall into endless white space when nothing bounds it."""
 
-LIMITS = LLParserLimits(verbose_errors=False)
+LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=8192, max_lexer_states=65536)
 """Bounds of what a grammar may cost to build and at each token; errors do not repeat the grammar."""
-
-
-_CHOOSE = '%llguidance {"no_forcing": true}\n'
-"""The model chooses how it spells what must come. Otherwise llguidance has the text encoded, and forces those tokens."""
 
 
 def grammar_source(params: StructuredOutputsParams) -> str | None:
@@ -34,7 +33,23 @@ def grammar_source(params: StructuredOutputsParams) -> str | None:
     input, so it runs where it can be stopped (see checker.py).
     """
     form = params.form
-    return None if form is None else _CHOOSE + _lark(_source(params, form))
+    if form is None:
+        return None
+    source = _lark(_source(params, form))
+    if has_long_texts(source):
+        source = free_spelling(source)
+    _check_beginning(source, f"structured_outputs.{form}")
+    return source
+
+
+def _check_beginning(source: str, param: str) -> None:
+    """Some grammars are within the limits, and their first token is not."""
+    matcher = LLMatcher(LLTokenizer("byte"), source, log_level=0, limits=LIMITS)
+    matcher.compute_bitmask()
+    if matcher.is_error():
+        raise InvalidRequestError(
+            f"{param} allows too much at once: {_one_line(matcher.get_error())}", param=param, code="structured_output_too_complex"
+        )
 
 
 def _lark(source: str) -> str:
@@ -61,19 +76,28 @@ def _source(params: StructuredOutputsParams, form: str) -> str:
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError(f"{param} cannot be read: {_one_line(str(error))}", param=param) from None
         return _checked(source, param)
-    return _checked(_structural_tag(value, param), param)
+    return _checked(_structural_tag(params, value, param), param)
 
 
 def _json(params: StructuredOutputsParams, schema: str | bool | dict[str, Any], param: str) -> str:
-    parsed = parse_schema(schema, param)
+    parsed, options = parse_schema(schema, param), _json_options(params)
     try:
-        source = LLMatcher.grammar_from_json_schema(json.dumps(parsed), overrides=_json_options(params))
+        source, fault = _compiled(parsed, options)
+        if fault and (other := rewritten(parsed)) is not None:
+            source, still = _compiled(other, options)
+            fault = fault if still else ""
     except ValueError as error:
         raise InvalidRequestError(f"{param} cannot be used: {_one_line(str(error))}", param=param) from None
-    failed, messages = LLMatcher.validate_grammar_with_warnings(source, limits=LIMITS)
-    if failed:
-        raise explain(messages[0], parsed, param)
+    if fault:
+        raise explain(fault, parsed, param)
     return source
+
+
+def _compiled(schema: dict[str, Any], options: Any) -> tuple[str, str]:
+    """The grammar of a schema, and what is wrong with it. Raises ValueError."""
+    source: str = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
+    failed, messages = LLMatcher.validate_grammar_with_warnings(source, limits=LIMITS)
+    return source, messages[0] if failed else ""
 
 
 def _json_options(params: StructuredOutputsParams) -> Any:
@@ -92,18 +116,31 @@ def _choice(choices: list[str], param: str) -> str:
             "characters are allowed",
             param=param,
         )
-    return LLMatcher.grammar_from_lark("start: " + " | ".join(map(json.dumps, choices)))
+    # One regular expression: as alternatives of a rule, each of them would be looked at anew at every token.
+    return LLMatcher.grammar_from_regex("|".join("".join(map(_literal, choice)) for choice in choices))
 
 
-def _structural_tag(text: str, param: str) -> str:
+def _literal(character: str) -> str:
+    return character if character.isalnum() and character.isascii() else f"\\x{{{ord(character):x}}}"
+
+
+def _structural_tag(params: StructuredOutputsParams, text: str, param: str) -> str:
     _check_length(text, MAX_GRAMMAR_LENGTH, param)
     try:
         tag = json.loads(text)
+    except (ValueError, RecursionError):
+        tag = None
+    if isinstance(tag, dict) and tag.get("format") is not None:
+        made = StructureGrammar(lambda schema, place: _lark(_json(params, schema, place)), f"{param}.format")
+        return made.grammar(tag["format"])
+    try:
         structures, triggers = tag["structures"], tag["triggers"]
         parts = [(part["begin"], part["schema"], part["end"]) for part in structures]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         raise InvalidRequestError(
-            f'{param} must be JSON of the form {{"structures": [{{"begin", "schema", "end"}}], "triggers": [...]}}', param=param
+            f'{param} must be JSON of the form {{"structures": [{{"begin", "schema", "end"}}], "triggers": [...]}}, '
+            'or {"format": ...}',
+            param=param,
         ) from None
     texts = [part for begin, _, end in parts for part in (begin, end)] + list(triggers)
     if not 0 < len(parts) <= MAX_STRUCTURES or not all(isinstance(part, str) for part in texts):

@@ -22,15 +22,16 @@ from octavo.loader.mapped_file import MappedFile
 from octavo.loader.parameter import Parameter
 from octavo.loader.safetensors import SafetensorsFile, have_equal_bytes, open_folder
 from octavo.loader.sampling_advice import SamplingAdvice
+from octavo.loader.sentence_files import SENTENCE_FILES
 from octavo.loader.stored import StoredTensor
 
 log = logging.getLogger(__name__)
 
-SETTINGS_NAMES = ("config.json", "generation_config.json", "model.safetensors.index.json")
+SETTINGS_NAMES = ("config.json", "generation_config.json", "model.safetensors.index.json", *SENTENCE_FILES)
 
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-_WEIGHT_PREFIXES = ("", "language_model.", "model.language_model.")
+_WEIGHT_PREFIXES = ("", "language_model.", "model.language_model.", "bert.")
 """Where the text model's parameters hang in a checkpoint of a larger model; "model.language_model." replaces "model."."""
 
 

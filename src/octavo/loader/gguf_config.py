@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from octavo.config.model import LayerKind, ModelConfig, RopeConfig
+from octavo.config.model import LayerKind, ModelConfig, PoolingConfig, RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, shown
 from octavo.loader.formats import dequantise
@@ -22,12 +22,14 @@ from octavo.loader.hf_config import (
 )
 from octavo.loader.rope_config import extended_context
 from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
+from octavo.pooling_params import PoolingKind
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
+    "bert": "BertModel",
 }
 """GGUF architecture -> Hugging Face class. Mistral models are stored as "llama"; a sliding window key tells them apart."""
 
@@ -47,6 +49,7 @@ _LAYER_KEYS = (
 """Keys that may hold a list with one number per layer."""
 _CONTROL_TOKEN = 3
 _GEMMA3_27B_LAYERS = 62
+_POOLING_KINDS: dict[int, PoolingKind] = {1: "mean", 2: "cls", 3: "last"}
 _FLOAT_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 
@@ -65,6 +68,8 @@ def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[Mod
     tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
     if fields.integer("expert_count", 0, low=0):
         raise fields.error("expert_count", f"is {fields.value('expert_count')}; mixtures of experts are not supported")
+    if name == "bert":
+        return _bert_config(fields, tensors), SamplingAdvice()
     return _model_config(name, general, fields, tensors), _sampling_advice(name, general)
 
 
@@ -101,7 +106,41 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
         dtype=_dtype(tensors),
         bos_token_id=next(iter(general.token_ids("tokenizer.ggml.bos_token_id", sizes["vocab_size"])), None),
         eos_token_ids=_eos_token_ids(general, sizes["vocab_size"]),
+        pooling=_pooling(fields, "last"),
     )
+
+
+def _bert_config(fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
+    sizes = _sizes(fields, tensors)
+    positions, types = tensors.get("position_embd.weight"), tensors.get("token_types.weight")
+    if positions is None or positions.shape[0] < sizes["max_position"]:
+        raise LoadError(f"{fields.source}: tensor position_embd.weight is missing, or shorter than context_length")
+    return ModelConfig(
+        architecture=ARCHITECTURES["bert"],
+        **sizes,
+        norm_eps=fields.number("attention.layer_norm_epsilon", high=1.0),
+        rope=RopeConfig(rotary_dim=sizes["head_dim"]),
+        hidden_act="gelu",
+        attention_bias=True,
+        attention_out_bias=True,
+        mlp_bias=True,
+        query_scale=sizes["head_dim"] ** -0.5,
+        dtype=_dtype(tensors),
+        causal=False,
+        num_positions=positions.shape[0],
+        num_token_types=0 if types is None else types.shape[0],
+        pooling=_pooling(fields, "cls"),
+    )
+
+
+def _pooling(fields: Fields, default: PoolingKind) -> PoolingConfig:
+    """llama.cpp normalises every pooled vector."""
+    kind = fields.optional_integer("pooling_type", low=0)
+    if not kind:
+        return PoolingConfig(kind=default)
+    if kind not in _POOLING_KINDS:
+        raise fields.error("pooling_type", f"is {kind}; known: 1 (mean), 2 (cls), 3 (last)")
+    return PoolingConfig(kind=_POOLING_KINDS[kind])
 
 
 def _sizes(fields: Fields, tensors: dict[str, GgufTensor]) -> Sizes:

@@ -6,16 +6,18 @@ Absent keys get the defaults that transformers' configuration classes give them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
 
-from octavo.config.model import LayerKind, ModelConfig
+from octavo.config.model import LayerKind, ModelConfig, PoolingConfig, RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, read_json_object, shown
 from octavo.loader.rope_config import extended_context, gemma3_ropes_from_fields, rope_from_fields
 from octavo.loader.sampling_advice import SamplingAdvice
+from octavo.loader.sentence_files import read_max_length, read_pooling
 from octavo.log import get_logger
 
 MAX_VOCAB, MAX_WIDTH, MAX_LAYERS, MAX_HEADS, MAX_HEAD_DIM, MAX_POSITION = 1 << 24, 1 << 20, 1024, 4096, 4096, 1 << 30
@@ -58,6 +60,9 @@ def read_hf_config(folder: Path, *, quiet: bool = False) -> tuple[ModelConfig, S
     fields = Fields(read_json_object(path), str(path), quiet=quiet)
     generation = _generation_fields(folder / "generation_config.json", quiet)
     config = model_config(fields, generation)
+    config = replace(config, pooling=read_pooling(folder, config.pooling))
+    if not config.causal:
+        config = replace(config, max_position=read_max_length(folder, config.max_position))
     values = generation_defaults(generation)
     return config, SamplingAdvice(values, "generation_config.json recommends") if values else SamplingAdvice()
 
@@ -222,6 +227,36 @@ def _gemma3_text_part(fields: Fields, generation: Fields) -> ModelConfig:
     return _gemma3(Fields(values, inner.source, quiet=fields.quiet), generation)
 
 
+def _bert(fields: Fields, generation: Fields) -> ModelConfig:
+    """BERT (Devlin et al., 2019), the encoder alone: learned positions, norms behind each sublayer, biases everywhere."""
+    sizes = _sizes(fields, None, None)
+    if sizes["num_kv_heads"] != sizes["num_heads"]:
+        raise fields.error("num_key_value_heads", f"is {sizes['num_kv_heads']}; BERT has as many as num_attention_heads")
+    if fields.text("position_embedding_type", "absolute") != "absolute":
+        raise fields.error("position_embedding_type", "names relative positions; known: absolute")
+    if fields.flag("is_decoder", False):
+        raise fields.error("is_decoder", "is true; BERT is supported as an encoder only")
+    activation = fields.text("hidden_act", "gelu")
+    if activation != "gelu":
+        raise fields.error("hidden_act", f"is {shown(activation)}; known for BERT: gelu")
+    return ModelConfig(
+        architecture="BertModel",
+        **sizes,
+        norm_eps=fields.number("layer_norm_eps", 1e-12, high=1.0),
+        rope=RopeConfig(rotary_dim=sizes["head_dim"]),
+        hidden_act=activation,
+        attention_bias=True,
+        attention_out_bias=True,
+        mlp_bias=True,
+        query_scale=sizes["head_dim"] ** -0.5,
+        dtype=_dtype(fields),
+        causal=False,
+        num_positions=sizes["max_position"],
+        num_token_types=fields.integer("type_vocab_size", 2, high=MAX_WIDTH),
+        pooling=PoolingConfig(kind="cls"),
+    )
+
+
 _READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _mistral,
@@ -229,6 +264,7 @@ _READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
     "Qwen3ForCausalLM": _qwen3,
     "Gemma3ForCausalLM": _gemma3,
     "Gemma3ForConditionalGeneration": _gemma3_text_part,
+    "BertModel": _bert,
 }
 
 

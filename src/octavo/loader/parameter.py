@@ -73,9 +73,9 @@ class Part:
         """The bias [rows]. Where the inputs of the matrix are cut, it is added once, after the sum."""
         return self._parameter("bias", (self.rows,), role, "output" if cut == "output" else None)
 
-    def vector(self, role: Role, offset: float) -> Parameter:
-        """The weight [rows]."""
-        return self._parameter("weight", (self.rows,), role, None, offset)
+    def vector(self, role: Role, offset: float, *, is_bias: bool = False) -> Parameter:
+        """The weight [rows], or the bias [rows] of a norm."""
+        return self._parameter("bias" if is_bias else "weight", (self.rows,), role, None, offset)
 
     def _parameter(self, end: str, shape: tuple[int, ...], role: Role, cut: Axis | None, offset: float = 0.0) -> Parameter:
         folder = self.folder or Location(self.name)

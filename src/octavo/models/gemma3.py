@@ -58,6 +58,6 @@ class Gemma3ForCausalLM(Generic[Weight, Vector]):
         x = ops.embedding(self._embedding, self._embedding_scale)
         for layer in self._layers:
             x = layer.forward(ops, x)
-        x = ops.rms_norm(ops.select_rows(x), self._norm, self._norm_eps)
+        x = ops.select_rows(ops.hidden_states(ops.rms_norm(x, self._norm, self._norm_eps)))
         logits = ops.linear(x, self._head)
         return logits if self._final_softcap is None else ops.softcap(logits, self._final_softcap)

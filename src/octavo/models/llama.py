@@ -64,7 +64,7 @@ class Decoder(Generic[Weight, Vector]):
         x = ops.embedding(self._embedding)
         for layer in self._layers:
             x = layer.forward(ops, x)
-        x = ops.rms_norm(ops.select_rows(x), self._norm, self._norm_eps)
+        x = ops.select_rows(ops.hidden_states(ops.rms_norm(x, self._norm, self._norm_eps)))
         return ops.linear(x, self._head)
 
 

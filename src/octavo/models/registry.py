@@ -17,6 +17,7 @@ MODELS = Registry(
         "Qwen2ForCausalLM": "octavo.models.llama:load_qwen2",
         "Qwen3ForCausalLM": "octavo.models.llama:load_qwen3",
         "Gemma3ForCausalLM": "octavo.models.gemma3:Gemma3ForCausalLM",
+        "BertModel": "octavo.models.bert:BertModel",
     },
     LoadError,
 )

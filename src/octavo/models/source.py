@@ -20,8 +20,8 @@ class ParameterSource(Protocol[Weight_co, Vector_co]):
         """
         ...
 
-    def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> Vector_co:
-        """A vector [rows], offset added to each element."""
+    def vector(self, part: Part, *, role: Role, offset: float = 0.0, is_bias: bool = False) -> Vector_co:
+        """A vector [rows], offset added to each element; is_bias: the bias of a norm."""
         ...
 
 
@@ -44,8 +44,8 @@ class Declaration:
             if bias:
                 self._note(part.bias(role, cut))
 
-    def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> None:
-        self._note(part.vector(role, offset))
+    def vector(self, part: Part, *, role: Role, offset: float = 0.0, is_bias: bool = False) -> None:
+        self._note(part.vector(role, offset, is_bias=is_bias))
 
     def _note(self, parameter: Parameter) -> None:
         known = self._parameters.setdefault(parameter.name, parameter)
@@ -72,5 +72,5 @@ class LoadedParameters(Generic[Weight, Vector]):
             self._loaded[key] = self._ops.load_linear(matrices, biases, role, cut)
         return self._loaded[key]
 
-    def vector(self, part: Part, *, role: Role, offset: float = 0.0) -> Vector:
-        return self._ops.load_vector(self._tensors[part.vector(role, offset).name], offset)
+    def vector(self, part: Part, *, role: Role, offset: float = 0.0, is_bias: bool = False) -> Vector:
+        return self._ops.load_vector(self._tensors[part.vector(role, offset, is_bias=is_bias).name], offset)

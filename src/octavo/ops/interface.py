@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from octavo.config.model import RopeConfig
 from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
+from octavo.ops.phase_cost import PhaseCost
 from octavo.step import TokenRun
 
 F32: TypeAlias = NDArray[np.float32]
@@ -46,6 +47,9 @@ Logits_co = TypeVar("Logits_co", covariant=True)
 Logits_contra = TypeVar("Logits_contra", contravariant=True)
 """Logits [num_logits, vocab_size] of a step, wherever the device keeps them."""
 
+NO_LOGITS: F32 = np.zeros((0, 0), np.float32)
+"""What a step of a model without an output head comes to."""
+
 # Bounds within which two backends or two ISAs agree on one op, relative to the largest magnitude of the output row.
 FLOAT_TOLERANCE = 2e-5
 """float32, float16 and bfloat16 weights: sums run in different orders. With quantised weights ISAs agree to the bit, as integer
@@ -61,6 +65,7 @@ class AttentionSpec:
     scale            factor on q.k
     window           sliding window in tokens, the own position included; None sees everything
     softcap          scores become softcap * tanh(score / softcap); None leaves them
+    causal           False: each row sees all of its share, which is a whole sequence (an encoder)
     """
 
     layer: int
@@ -70,6 +75,11 @@ class AttentionSpec:
     scale: float
     window: int | None = None
     softcap: float | None = None
+    causal: bool = True
+
+
+LookupKey: TypeAlias = Literal["token", "position", "zero"]
+"""What an embedding looks its rows up by: token ids, positions, or entry 0 for all (the one token type of a single text)."""
 
 
 @dataclass(slots=True)
@@ -170,23 +180,16 @@ class SampleResult:
     top_values: F32
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseCost:
-    """What all phases of one kind cost since counting began: ops by name, runs, seconds, multiply-accumulates, bytes of
-    weights and cache read."""
-
-    label: str
-    runs: int
-    seconds: float
-    macs: float
-    bytes: float
-
-
 class Program(Protocol[Logits_co]):
     """A model bound to a backend, ready to run steps."""
 
     def run(self, inputs: StepInputs) -> Logits_co:
         """Compute one step. Returns its logits, for `Sampling` of the same backend; valid until the next run."""
+        ...
+
+    def read_hidden(self, first: int, last: int) -> F32:
+        """Last hidden states of the last run's rows first..last (end exclusive), float32 [rows, hidden_size]; valid until the
+        next run. The model must have marked them."""
         ...
 
     def start_profile(self) -> None:
@@ -224,8 +227,8 @@ class ParameterOps(Protocol[Weight_co, Vector_co]):
 class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
     """The operations. Shapes are [rows, columns]; every result is float32."""
 
-    def embedding(self, table: Weight_contra, scale: float = 1.0) -> Tensor:
-        """Rows of table by the step's token ids, times scale -> [num_tokens, hidden]."""
+    def embedding(self, table: Weight_contra, scale: float = 1.0, by: LookupKey = "token") -> Tensor:
+        """Rows of table by the step's token ids or positions, times scale -> [num_tokens, hidden]."""
         ...
 
     def linear(self, x: Tensor, weight: Weight_contra) -> Tensor:
@@ -242,6 +245,10 @@ class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
 
         Works on groups of len(weight) columns: a head-sized weight normalises each head on its own (QK norm).
         """
+        ...
+
+    def layer_norm(self, x: Tensor, weight: Vector_contra, bias: Vector_contra, eps: float) -> Tensor:
+        """Each row to mean 0 and variance 1, then times weight plus bias, [columns] each (Ba, Kiros and Hinton, 2016)."""
         ...
 
     def add(self, a: Tensor, b: Tensor) -> Tensor:
@@ -262,7 +269,7 @@ class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
         ...
 
     def paged_attention(self, q: Tensor, spec: AttentionSpec) -> Tensor:
-        """Causal attention of q [rows, num_heads * head_dim] over each sequence's blocks (Kwon et al., 2023) -> same shape."""
+        """Attention of q [rows, num_heads * head_dim] over each sequence's blocks (Kwon et al., 2023) -> same shape."""
         ...
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
@@ -271,6 +278,14 @@ class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
 
     def gelu_mul(self, gate_up: Tensor) -> Tensor:
         """gelu(left half) * right half, the tanh form: [rows, 2 n] -> [rows, n]."""
+        ...
+
+    def gelu(self, x: Tensor) -> Tensor:
+        """x / 2 * (1 + erf(x / sqrt(2))), element-wise (Hendrycks and Gimpel, 2016)."""
+        ...
+
+    def hidden_states(self, x: Tensor) -> Tensor:
+        """Mark x [num_tokens, hidden_size] as what `Program.read_hidden` reads; returns it."""
         ...
 
     def select_rows(self, x: Tensor) -> Tensor:
@@ -285,8 +300,8 @@ class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
 class Model(Protocol[Weight_co, Vector_co]):
     """One architecture with its parameters loaded."""
 
-    def forward(self, ops: Ops[Tensor, Weight_co, Vector_co]) -> Tensor:
-        """The program of one step: returns logits [num_logits, vocab_size]."""
+    def forward(self, ops: Ops[Tensor, Weight_co, Vector_co]) -> Tensor | None:
+        """The program of one step: returns logits [num_logits, vocab_size], None without an output head."""
         ...
 
 

@@ -38,6 +38,8 @@ class AdmissionRule:
 
     def final_tokens(self, sequence: Sequence) -> int:
         """Tokens, prompt and output, the sequence is counted with."""
+        if sequence.request.pooling is not None:
+            return sequence.num_prompt
         if self.mode == "guaranteed":
             return sequence.num_prompt + sequence.request.max_tokens
         if self.mode == "eager":
@@ -88,6 +90,8 @@ def match_of(sequence: Sequence, live: Mapping[int, Sequence], manager: KVCacheM
     live: all live sequences by id. A parent that has ended or was preempted is not waited for. A sequence that wants
     prompt_logprobs must compute every prompt position that it has not reported yet: from the one before it come the logits.
     """
+    if sequence.reads_every_row:
+        return manager.match(sequence, 0)
     if sequence.wants_prompt_logprobs:
         unreported = sequence.next_prompt_logprob < sequence.num_prompt
         return manager.match(sequence, sequence.next_prompt_logprob - 1 if unreported else sequence.num_tokens)

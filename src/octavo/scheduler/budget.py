@@ -73,6 +73,8 @@ class StepBudget:
         """Most known tokens that the sequence may compute from position `first` on; 0 when it has to sit this step out."""
         limit = self.tokens if kind is ShareKind.DECODE else self.prefill_tokens
         num_new = sequence.num_tokens - first
+        if sequence.whole:
+            return num_new if num_new <= limit else 0
         if num_new > 1 or limit < 1:  # one token fits into every chunk
             num_new = min(num_new, self._chunk_size, limit)
         if sequence.wants_prompt_logprobs and sequence.num_prompt - first > self.logit_rows:

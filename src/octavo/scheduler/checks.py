@@ -27,7 +27,9 @@ def check_runnable(sequence: Sequence, max_model_len: int) -> None:
     prompt = sequence.request.prompt_token_ids
     if not prompt:
         raise InvalidRequestError("the prompt has no tokens", param="prompt")
-    if len(prompt) >= max_model_len:
+    if sequence.request.pooling is not None and len(prompt) <= max_model_len:
+        pass  # it needs no room for an answer
+    elif len(prompt) >= max_model_len:
         raise ContextLengthError(
             f"the prompt has {len(prompt)} tokens, which leaves no room for an answer: prompt and output together may have"
             f" {max_model_len}",

@@ -63,7 +63,8 @@ class Preemption:
 
     def preempt(self, sequence: Sequence, manager: KVCacheManager, now: float) -> None:
         """Take the blocks of a sequence."""
-        self.num_swap += manager.preempt(sequence, self.prefers_swap(sequence.num_computed, manager.block_size, now))
+        is_kept = not sequence.reads_every_row and self.prefers_swap(sequence.num_computed, manager.block_size, now)
+        self.num_swap += manager.preempt(sequence, is_kept)
 
     def promise(self, sequence: Sequence, match: PrefixMatch, manager: KVCacheManager, now: float) -> None:
         """Keep what a waiting sequence was found to start from until it fits: in the swap space, if that is better."""

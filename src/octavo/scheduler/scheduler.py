@@ -28,9 +28,9 @@ from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.preemption import NO_MOVES, Preemption
 from octavo.scheduler.queues import WaitingQueue
 from octavo.scheduler.step_builder import StepBuilder, WorkerMemory, kind_of
-from octavo.scheduler.update import SequenceUpdate, end_of, settle_share
+from octavo.scheduler.update import SequenceUpdate, end_of, settle_pooled, settle_share
 from octavo.sequence import FinishReason, Sequence, SequenceState
-from octavo.step import PromptLogprobs, SampledTokens, ScheduledSequence, ShareKind, StepPlan, StepResult
+from octavo.step import ShareKind, StepPlan, StepResult
 
 
 class Scheduler:
@@ -149,6 +149,7 @@ class Scheduler:
         updates, self._ended = self._ended, []
         sampled = {tokens.seq_id: tokens for tokens in result.sampled}
         prompt_logprobs = {entry.seq_id: entry for entry in result.prompt_logprobs}
+        pooled = {vector.seq_id: vector for vector in result.pooled}
         for share in plan.sequences:
             seq_id = share.seq_id
             sequence = self._running.get(seq_id)
@@ -162,7 +163,13 @@ class Scheduler:
                 self._requeue(sequence)
                 continue
             try:
-                update = self._settle_share(sequence, share, sampled.get(seq_id), prompt_logprobs.get(seq_id))
+                if sequence.request.pooling is not None:
+                    update = settle_pooled(sequence, share, pooled.get(seq_id))
+                else:
+                    update = settle_share(
+                        sequence, share, sampled.get(seq_id), prompt_logprobs.get(seq_id), self.max_model_len
+                    )
+                self._commit(sequence, update)
             except Exception as fault:  # whatever is wrong with this result, the others' are good
                 update = self._end_with_update(sequence, f"{type(fault).__name__}: {fault}")
             if update is not None:
@@ -350,21 +357,14 @@ class Scheduler:
         self.preemption.preempt(victim, self._manager, self._scheduled_s)
         self._requeue(victim)
 
-    def _settle_share(
-        self,
-        sequence: Sequence,
-        share: ScheduledSequence,
-        sampled: SampledTokens | None,
-        prompt_logprobs: PromptLogprobs | None,
-    ) -> SequenceUpdate | None:
-        """Progress and news of one sequence. Raises AssertionError, the sequence still live, for a result that cannot be."""
-        update = settle_share(sequence, share, sampled, prompt_logprobs, self.max_model_len)
+    def _commit(self, sequence: Sequence, update: SequenceUpdate | None) -> None:
+        """Tell the others of one sequence's progress and news; it may have reached its end."""
         self._manager.commit(sequence)
         self._order.policy.lanes.served(sequence, len(update.new_token_ids) if update is not None else 0)
         if update is not None and update.finish_reason is not None:
-            self.estimator.observe_end(sequence)
+            if sequence.request.pooling is None:
+                self.estimator.observe_end(sequence)
             self._end(sequence, update.finish_reason)
-        return update
 
     def _requeue(self, sequence: Sequence) -> None:
         """Let it wait where its policy puts it; its tokens stay as they are. Blocks it still has are freed."""

@@ -70,7 +70,7 @@ class StepBuilder:
         block_ids: what the worker appends to its table of the sequence.
         """
         first, num_tokens = sequence.num_computed, sequence.num_tokens
-        needs_sample = first + num_new == num_tokens
+        needs_sample = first + num_new == num_tokens and sequence.request.pooling is None
         told = self._worker.tell(sequence, num_tokens)
         share = ScheduledSequence(
             sequence.seq_id,
@@ -121,4 +121,5 @@ def new_sequence(sequence: Sequence) -> NewSequence:
         sampling=sequence.request.sampling,
         stop_token_ids=sorted(sequence.stop_token_ids),
         grammar=sequence.request.grammar,
+        pooling=None if sequence.request.pooling is None else sequence.request.pooling.kind,
     )

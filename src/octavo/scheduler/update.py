@@ -6,7 +6,7 @@ import msgspec
 
 from octavo.kvcache.prefix_cache import MAX_TOKEN_ID
 from octavo.sequence import FinishReason, Sequence
-from octavo.step import PromptLogprobs, SampledTokens, ScheduledSequence, TokenLogprobs
+from octavo.step import PooledVector, PromptLogprobs, SampledTokens, ScheduledSequence, TokenLogprobs
 
 
 class SequenceUpdate(msgspec.Struct):
@@ -17,6 +17,7 @@ class SequenceUpdate(msgspec.Struct):
     prompt_logprobs    entries for the next prompt positions; every position is reported once, also after preemption
     num_cached_prompt  prompt tokens that were not computed at its first admission
     error              why it failed, when finish_reason is ERROR
+    pooled             what its hidden states come to (see PooledVector), when it ends as one that is pooled
     """
 
     seq_id: int
@@ -29,6 +30,7 @@ class SequenceUpdate(msgspec.Struct):
     finish_reason: FinishReason | None = None
     stop_token_id: int | None = None
     error: str | None = None
+    pooled: bytes = b""
 
 
 def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> SequenceUpdate:
@@ -66,6 +68,17 @@ def settle_share(
     return _update_of(sequence, token_ids, logprobs, reported, reason)
 
 
+def settle_pooled(sequence: Sequence, share: ScheduledSequence, pooled: PooledVector | None) -> SequenceUpdate | None:
+    """The same for a sequence that is pooled: it ends with its prompt. Raises AssertionError for a result that cannot be."""
+    sequence.num_computed = share.num_computed + share.num_new
+    if sequence.num_computed < sequence.num_prompt:
+        return None
+    assert pooled is not None and pooled.data, "the worker returned no embedding for it"
+    update = _update_of(sequence, [], [], None, FinishReason.STOP)
+    update.pooled = pooled.data
+    return update
+
+
 def _update_of(
     sequence: Sequence,
     token_ids: list[int],
@@ -101,16 +114,17 @@ def append_tokens(sequence: Sequence, token_ids: list[int], max_model_len: int) 
 
     What was sampled or forced behind the end is no part of the answer. A stop token wins over a length limit reached by the
     same token. Up to min_tokens outputs the worker masks stop tokens, so none can end the sequence there,
-    except where a grammar allows nothing else.
+    except where nothing else is allowed.
 
     Raises AssertionError for an id that no vocabulary has.
     """
     output, request = sequence.output_token_ids, sequence.request
+    is_bound = bool(request.grammar) or request.sampling.allowed_token_ids is not None
     for token_id in token_ids:
         assert 0 <= token_id <= MAX_TOKEN_ID, f"the worker returned token id {token_id}"
         output.append(token_id)
         num_output = len(output)
-        if token_id in sequence.stop_token_ids and (request.grammar or num_output > request.sampling.min_tokens):
+        if token_id in sequence.stop_token_ids and (is_bound or num_output > request.sampling.min_tokens):
             sequence.stop_token_id = token_id
             return FinishReason.STOP
         if num_output >= request.max_tokens or sequence.num_prompt + num_output >= max_model_len:

@@ -12,8 +12,12 @@ from starlette.responses import Response
 
 from octavo import __version__
 from octavo.config.server import ServerConfig, words_of
+from octavo.dialogue.dialect import choose_dialect
 from octavo.server import admin, control
+from octavo.server.anthropic.body import CountTokensBody, MessagesBody
+from octavo.server.anthropic.route import count_tokens, create_message
 from octavo.server.api_keys import ApiKeys, read_api_keys
+from octavo.server.body import Body
 from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
 from octavo.server.errors import install_handlers
@@ -23,12 +27,19 @@ from octavo.server.middleware.drain import DrainMiddleware
 from octavo.server.middleware.limits import BodyLimitMiddleware
 from octavo.server.middleware.paths import PathMiddleware
 from octavo.server.middleware.request_id import RequestIdMiddleware
-from octavo.server.openai.body import Body
+from octavo.server.ollama.models import closed
+from octavo.server.ollama.routes import BODY_ROUTES, CLOSED_ROUTES, READ_ROUTES
 from octavo.server.openai.chat import ChatBody, create_chat_completion
 from octavo.server.openai.completions import CompletionBody, create_completion
+from octavo.server.openai.embeddings import EmbeddingBody, create_embeddings
 from octavo.server.openai.models import get_model, list_models
+from octavo.server.openai.render import render_chat_completion, render_completion
+from octavo.server.openai.rerank import RerankBody, rerank
+from octavo.server.openai.score import ScoreBody, score
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
 from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
+from octavo.server.responses.body import ResponsesBody
+from octavo.server.responses.route import create_response
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.inflight import Inflight
 from octavo.server.service.service import Service
@@ -49,6 +60,12 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
         model_names=tuple(model_names),
         key_names_tenant=api_keys.names_tenants,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
+        dialect=choose_dialect(
+            engine.chat_template.sources,
+            knows_tools=engine.chat_template.knows_tools,
+            tool_parser=config.tool_call_parser,
+            reasoning_parser=config.reasoning_parser,
+        ),
     )
 
     @asynccontextmanager
@@ -76,6 +93,16 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
 
     post("/v1/completions", create_completion, CompletionBody)
     post("/v1/chat/completions", create_chat_completion, ChatBody)
+    post("/v1/embeddings", create_embeddings, EmbeddingBody)
+    for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+        post(path, rerank, RerankBody)
+    for path in ("/score", "/v1/score"):
+        post(path, score, ScoreBody)
+    post("/v1/chat/completions/render", render_chat_completion, ChatBody)
+    post("/v1/completions/render", render_completion, CompletionBody)
+    post("/v1/responses", create_response, ResponsesBody)
+    post("/v1/messages", create_message, MessagesBody)
+    post("/v1/messages/count_tokens", count_tokens, CountTokensBody)
     get("/v1/models", list_models)
     app.add_api_route(
         "/v1/models/{model_id:path}", get_model, methods=["GET"], response_model=None, openapi_extra=MODEL_ID_PARAMETER
@@ -89,6 +116,12 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     get("/version", admin.version)
     if config.enable_tokenizer_info_endpoint:
         get("/tokenizer_info", tokenizer_info)
+    for path, handler in READ_ROUTES:
+        get(path, handler)
+    for path, handler, body in BODY_ROUTES:
+        post(path, handler, body)
+    for method, path in CLOSED_ROUTES:
+        app.add_api_route(path, closed, methods=[method], response_model=None, operation_id=f"closed{path.replace('/', '_')}")
     get("/admin/config", control.config)
     get("/admin/memory", control.memory)
     post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)

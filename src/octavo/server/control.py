@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from octavo.config.changes import Changes, settings_in_force
 from octavo.kvcache.report import BLOCK_LETTERS
+from octavo.server.body import Body, Int64, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import Body, Int64, parse_body
 
 # 64 bits are what the wire to the core holds; the core knows the narrower limits.
 _FIELDS: dict[str, Any] = {

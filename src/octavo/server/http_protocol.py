@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from octavo.server.descriptors import ConnectionLimit
-from octavo.server.errors import error_body
+from octavo.server.error_shapes import Fault, openai_shape
 
 MAX_HEAD_BYTES = 64 * 1024
 """Request line and headers. Browsers and proxies stay below 16 KiB; nginx and Apache allow 32 and 8 KiB."""
@@ -173,8 +173,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._is_refused or self.has_ended or self.transport.is_closing():
             return
         self._is_refused = True
-        body = error_body(message, "invalid_request_error", None, code)
-        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        body = openai_shape(Fault(status, message, "invalid_request_error", None, code))
+        later = b"retry-after: 1\r\n" if status == 503 else b""
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n%b\r\n" % (len(body), later)
         self.transport.write(STATUS_LINE[status] + head + body)
         # Closing now, with bytes of the client unread, would reset the connection and take the answer with it.
         self.end_output()

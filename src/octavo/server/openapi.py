@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from octavo.server.openai.body import Body
+from octavo.server.body import Body
 
 MODEL_ID_PARAMETER: dict[str, Any] = {
     "parameters": [{"name": "model_id", "in": "path", "required": True, "schema": {"type": "string"}}]

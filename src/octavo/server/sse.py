@@ -15,7 +15,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from octavo.errors import OctavoError
-from octavo.server.errors import body_of, json_response
+from octavo.server.error_shapes import openai_shape
+from octavo.server.errors import fault_of, json_response
 
 log = logging.getLogger("octavo.server")
 
@@ -32,6 +33,16 @@ class ClientGone(Exception):
 def event(payload: bytes) -> bytes:
     """One SSE event. JSON as msgspec writes it has no raw newline, so one data line is always enough."""
     return b"data: " + payload + b"\n\n"
+
+
+def named_event(name: bytes, payload: bytes) -> bytes:
+    """One SSE event that says its type in a line of its own, besides what the payload says."""
+    return b"event: %b\ndata: %b\n\n" % (name, payload)
+
+
+def error_event(error: BaseException) -> bytes:
+    """The event that ends a stream in which error was raised."""
+    return event(openai_shape(fault_of(error)))
 
 
 class JsonAnswer(Response):
@@ -51,15 +62,24 @@ class JsonAnswer(Response):
 
 
 class EventStream(Response):
-    """Streams `events` as text/event-stream.
+    """Streams `events`, by default as text/event-stream.
 
     The head is sent with the first event, so an error before it (queue full, engine down) still gets its own HTTP status. An
-    error after it is sent as an error event, and the stream ends without [DONE].
+    error after it is sent as the event that on_error makes of it, and the stream ends with that.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], *, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        *,
+        on_error: Callable[[BaseException], bytes] = error_event,
+        content_type: bytes = b"text/event-stream; charset=utf-8",
+        write_timeout_s: float = WRITE_TIMEOUT_S,
+    ) -> None:
         super().__init__(status_code=200)
         self._events = events
+        self._on_error = on_error
+        self._stream_head = ((b"content-type", content_type), *_STREAM_HEADERS)
         self._write_timeout_s = write_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,14 +95,14 @@ class EventStream(Response):
             async for payload in self._events:
                 if not started:
                     started = True
-                    await writer({"type": "http.response.start", "status": 200, "headers": list(_STREAM_HEADERS)})
+                    await writer({"type": "http.response.start", "status": 200, "headers": list(self._stream_head)})
                 await writer({"type": "http.response.body", "body": payload, "more_body": True})
         except Exception as error:
             if not started or isinstance(error, ClientGone):
                 raise
             if not isinstance(error, OctavoError):
                 log.exception("unexpected error in a stream")
-            await writer({"type": "http.response.body", "body": event(body_of(error)), "more_body": True})
+            await writer({"type": "http.response.body", "body": self._on_error(error), "more_body": True})
         finally:
             writer.close()
             await self._events.aclose()
@@ -90,7 +110,6 @@ class EventStream(Response):
 
 
 _STREAM_HEADERS = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )

@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 
-from octavo.errors import ContextLengthError, InvalidRequestError, LoadError
+from octavo.errors import BusyError, ContextLengthError, InvalidRequestError, LoadError
 from octavo.log import get_logger
 from octavo.text.content_format import (
     ContentFormat,
@@ -27,6 +27,7 @@ from octavo.text.library_faults import reason
 from octavo.text.template_process import TemplateProcesses
 from octavo.text.template_render import LocalRenderer, Renderer, TemplateFailed
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.tool_arguments import has_calls, wants_text, with_arguments
 
 MAX_SOURCE_CHARACTERS = 1 << 20
 _logger = get_logger(__name__)
@@ -48,6 +49,7 @@ class _Compiled:
     broken: str
     content_format: ContentFormat
     takes_strings: bool
+    knows_tools: bool
     marks: ControlMarks
 
 
@@ -93,6 +95,7 @@ class ChatTemplate:
                 raise LoadError(compiled.broken)
             if compiled.broken:
                 _logger.warning("%s; chats are refused where it is needed", compiled.broken)
+        self._text_arguments: dict[str, bool] = {}
         self._renderer: Renderer = TemplateProcesses(sources) if isolated else LocalRenderer(sources)
 
     @classmethod
@@ -109,6 +112,11 @@ class ChatTemplate:
             lenient=override is None,
         )
 
+    @property
+    def source(self) -> str | None:
+        """Jinja source of the template in force for chats without tools of their own template; None if there is none."""
+        return self._templates["default"].source if "default" in self._templates else None
+
     def warm(self) -> None:
         """Start what the first rendering needs, without waiting for it."""
         if self.exists:
@@ -122,6 +130,17 @@ class ChatTemplate:
     def exists(self) -> bool:
         """False for a model without a template, such as a base model; rendering is then refused."""
         return bool(self._templates)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The templates by their names."""
+        return {name: compiled.source for name, compiled in self._templates.items()}
+
+    @property
+    def knows_tools(self) -> bool:
+        """Whether the template for requests with tools shows them; False without one."""
+        compiled = self._templates.get("tool_use", self._templates.get("default"))
+        return compiled is not None and compiled.knows_tools
 
     def render(
         self,
@@ -166,6 +185,8 @@ class ChatTemplate:
         extra = dict(extra or {})
         _check_request(extra, add_generation_prompt, continue_final_message)
         chat = prepare_messages(messages, compiled.content_format, compiled.takes_strings)
+        if has_calls(chat):
+            chat = plain_data(with_arguments(chat, as_text=self._wants_arguments_as_text(compiled)), "messages", -2)
         given = {"tools": None if tools is None else list(tools), "documents": None if documents is None else list(documents)}
         variables: dict[str, Any] = {name: plain_data(value, name) for name, value in {**given, **extra}.items()}
         if max_characters is not None:
@@ -198,7 +219,9 @@ class ChatTemplate:
             broken = f"{self._origin}: chat template {name!r} is not valid Jinja: {reason(error)}"
         literals = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value}
         marks = ControlMarks(controls, plains, literals)
-        return _Compiled(name, source, broken, detect_content_format(tree), accepts_string_content(tree), marks)
+        knows_tools = any(node.name == "tools" for node in tree.find_all(nodes.Name))
+        wants, takes_strings = detect_content_format(tree), accepts_string_content(tree)
+        return _Compiled(name, source, broken, wants, takes_strings, knows_tools, marks)
 
     def _select(self, tools: object) -> _Compiled:
         """The template for this request: "tool_use" if there are tools and such a template, else "default"."""
@@ -219,10 +242,28 @@ class ChatTemplate:
             code="no_chat_template",
         )
 
+    def _wants_arguments_as_text(self, compiled: _Compiled) -> bool:
+        """Found out when the template is first given a call."""
+        known = self._text_arguments.get(compiled.name)
+        if known is None:
+
+            def render(chat: list[Message]) -> str | None:
+                try:
+                    messages = prepare_messages(chat, compiled.content_format, compiled.takes_strings)
+                    variables = {**self._special_tokens, "tools": None, "documents": None, "add_generation_prompt": False}
+                    return self._renderer.render(compiled.name, {**variables, "messages": messages}, self._clock())
+                except TemplateFailed:
+                    return None
+
+            known = self._text_arguments[compiled.name] = wants_text(render)
+        return known
+
     def _run(self, compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
         try:
             return self._renderer.render(compiled.name, {**variables, "messages": chat}, self._clock())
         except TemplateFailed as error:
+            if error.kind == "busy":
+                raise BusyError(error.reason) from None
             said = {
                 "raised": f"the chat template refused the messages: {error.reason}",
                 "large": f"{error.reason}; send fewer or shorter messages",

@@ -6,7 +6,6 @@ means parts. Source: the idea is vLLM's content format detection.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -62,27 +61,6 @@ def plain_data(value: Any, where: str, depth: int = 0) -> Any:
     raise InvalidRequestError(
         f"{where} holds a {type(value).__name__}; only JSON values are allowed", param=where.split(".", 1)[0]
     )
-
-
-def parse_tool_arguments(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """OpenAI clients send tool call arguments as a JSON string; most templates expect the object. Others pass unchanged."""
-    parsed = [dict(message) for message in messages]
-    for message in parsed:
-        calls = message.get("tool_calls")
-        if isinstance(calls, list):
-            message["tool_calls"] = [_parse_call(call) for call in calls]
-    return parsed
-
-
-def _parse_call(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        arguments = json.loads(function["arguments"] or "{}")
-    except (ValueError, RecursionError):
-        return call
-    return {**call, "function": {**function, "arguments": arguments}} if isinstance(arguments, dict) else call
 
 
 def _is_content(node: nodes.Node, names: set[str]) -> bool:

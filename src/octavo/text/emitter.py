@@ -33,17 +33,18 @@ class TextEmitter:
         stop: Sequence[str] = (),
         include_stop_str_in_output: bool = False,
         skip_special_tokens: bool = True,
+        shown_token_ids: Sequence[int] = (),
         min_tokens: int = 0,
         at_start: bool = False,
     ) -> None:
         """at_start=True: the tokens begin a text of their own, so SentencePiece's leading space goes, as in Tokenizer.decode.
-        Completions follow a prompt and keep it."""
+        Completions follow a prompt and keep it. shown_token_ids: control tokens that are not skipped."""
         self._tokenizer = tokenizer
         self._stop = tuple(stop)
         self._longest_stop = max(map(len, self._stop), default=0)
         self._stop_characters = frozenset("".join(text[:-1] for text in self._stop))
         self._include_stop = include_stop_str_in_output
-        self._skipped = tokenizer.special_token_ids if skip_special_tokens else frozenset()
+        self._skipped = tokenizer.special_token_ids.difference(shown_token_ids) if skip_special_tokens else frozenset()
         self._at_start = at_start and tokenizer.strips_leading_space
         self._partial = b""
         """Bytes of a character whose end has not come yet."""

@@ -1,4 +1,4 @@
-"""A tokenizer from the metadata of a GGUF file: byte-level BPE, SentencePiece BPE, unigram.
+"""A tokenizer from the metadata of a GGUF file: byte-level BPE, SentencePiece BPE, unigram, WordPiece.
 
 A GGUF file stores the vocabulary and, for the rest, names and flags that llama.cpp has code for; here they become the same
 pipeline that the model's tokenizer.json describes. Source: docs/gguf.md of the ggml repository; llama-vocab.cpp of llama.cpp.
@@ -31,7 +31,11 @@ _UNPICKABLE_SCORE = -1e6
 _DEFAULT_IDS = {
     "llama": {"bos": 1, "eos": 2, "unknown": 0},
     "t5": {"eos": 1, "unknown": 2, "padding": 0},
+    "bert": {"cls": 101, "seperator": 102, "unknown": 100, "padding": 0},
 }
+_ENDS = {"bert": ("cls", "seperator")}
+"""What stands before and after a text where it is not called bos and eos; the key is misspelt in the files."""
+_CONTINUATION = "##"
 
 _END_OF_TURN_TEXTS = frozenset(
     {
@@ -216,11 +220,33 @@ def _build_unigram(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
     return backend, False, True
 
 
+def _build_wordpiece(vocabulary: _Vocabulary) -> tuple[Backend, bool, bool]:
+    """BERT's WordPiece. The file marks the beginnings of words; the library wants the other tokens marked. Text is made lower
+    case and loses its accents, as in llama.cpp: nothing in the file says whether the model wants that."""
+    control = {vocabulary.tokens[i] for i in vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN)}
+
+    def respelled(token: str) -> str:
+        if token in control or (token.startswith("[") and token.endswith("]")):
+            return token
+        return token[1:] if token.startswith(SPACE_MARK) else _CONTINUATION + token
+
+    unknown = vocabulary.token_id("unknown")
+    if unknown is None:
+        raise LoadError(f"{vocabulary.source}: tokenizer.ggml.unknown_token_id names no token; WordPiece needs one")
+    ids = {respelled(token): index for index, token in enumerate(vocabulary.tokens)}
+    backend = Backend(models.WordPiece(vocab=ids, unk_token=respelled(vocabulary.tokens[unknown])))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix=_CONTINUATION, cleanup=False)
+    return backend, True, True
+
+
 _BUILDERS = {
     "gpt2": _build_byte_level,
     "llama": _build_sentencepiece,
     "gemma4": _build_sentencepiece,
     "t5": _build_unigram,
+    "bert": _build_wordpiece,
 }
 
 
@@ -281,7 +307,7 @@ def _read_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
 
 
 def _read_spec(vocabulary: _Vocabulary, adds_bos: bool, adds_eos: bool) -> TokenizerSpec:
-    bos, eos = vocabulary.token_id("bos"), vocabulary.token_id("eos")
+    bos, eos = map(vocabulary.token_id, _ENDS.get(vocabulary.model, ("bos", "eos")))
     ends = [i for i in (eos, vocabulary.token_id("eot"), vocabulary.token_id("eom")) if i is not None]
     ends += [i for i in vocabulary.of_type(TokenType.CONTROL) if vocabulary.tokens[i] in _END_OF_TURN_TEXTS]
     names = {

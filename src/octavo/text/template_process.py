@@ -37,7 +37,8 @@ class TemplateProcesses:
         try:
             kind, text = self._pool.ask((name, variables, now.isoformat()))
         except NoAnswerError as error:
-            raise TemplateFailed("failed", self._reason(error)) from None
+            is_passing = error.cause in ("busy", "closed", "start")
+            raise TemplateFailed("busy" if is_passing else "failed", self._reason(error)) from None
         if kind != "text":
             raise TemplateFailed(kind, text)
         return text

@@ -18,7 +18,8 @@ MAX_REASON = 500
 
 class TemplateFailed(Exception):
     """The template did not render. `kind` "raised": it refused the conversation itself; "large": the text is too long;
-    "failed": an error in it, or a limit. `reason` is for the client."""
+    "failed": an error in it, or a limit; "busy": there was nobody to render it, so it may work later. `reason` is for the
+    client."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)

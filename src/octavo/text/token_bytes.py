@@ -28,6 +28,7 @@ class DecoderRules:
     byte_fallback  "<0x0A>" is the byte 0x0A (SentencePiece)
     replacements   (old, new) pairs applied to the token text in order
     separator      put before every token; with "strip_one" it stands between them
+    continuation   tokens that begin with it have none before them, and lose it (WordPiece); "": there are no such tokens
     leading_space  "strip_one": one space at the start of a sequence goes (decoder step Strip); "strip_first_token": all
                    marks of the first token go (decoder step Metaspace); "keep": nothing is removed
     """
@@ -36,6 +37,7 @@ class DecoderRules:
     byte_fallback: bool = False
     replacements: tuple[tuple[str, str], ...] = ()
     separator: str = ""
+    continuation: str = ""
     leading_space: LeadingSpace = "keep"
 
 
@@ -57,6 +59,7 @@ def parse_decoder(description: dict[str, Any] | None, source: str) -> DecoderRul
         return DecoderRules(separator=" ", leading_space="strip_one")
     steps = description["decoders"] if description.get("type") == "Sequence" else [description]
     byte_level = byte_fallback = False
+    continuation = ""
     replacements: list[tuple[str, str]] = []
     leading: LeadingSpace = "keep"
     for step in steps:
@@ -72,12 +75,15 @@ def parse_decoder(description: dict[str, Any] | None, source: str) -> DecoderRul
         elif kind == "Metaspace" and step.get("replacement") == SPACE_MARK:
             replacements.append((SPACE_MARK, " "))
             leading = "keep" if step.get("prepend_scheme") == "never" else "strip_first_token"
+        elif kind == "WordPiece" and isinstance(step.get("prefix"), str) and step["prefix"]:
+            continuation, leading = step["prefix"], "strip_one"
         elif kind not in _IGNORED_STEPS:
             raise LoadError(
                 f"{source}: decoder step {json.dumps(step)[:200]} is not supported; "
-                "known steps: ByteLevel, ByteFallback, Replace (string), Strip (one leading space), Metaspace, Fuse"
+                "known steps: ByteLevel, ByteFallback, Replace (string), Strip (one leading space), Metaspace, WordPiece, Fuse"
             )
-    return DecoderRules(byte_level, byte_fallback, tuple(replacements), leading_space=leading)
+    separator = " " if continuation else ""
+    return DecoderRules(byte_level, byte_fallback, tuple(replacements), separator, continuation, leading)
 
 
 def bytes_of_token(text: str, rules: DecoderRules, is_added: bool) -> bytes:
@@ -93,6 +99,8 @@ def bytes_of_token(text: str, rules: DecoderRules, is_added: bool) -> bytes:
                 return bytes.fromhex(text[3:5])
             except ValueError:
                 pass
+    if rules.continuation and text.startswith(rules.continuation) and not is_added:
+        return text.removeprefix(rules.continuation).encode("utf-8", "replace")
     for old, new in rules.replacements:
         text = text.replace(old, new)
     return (rules.separator + text).encode("utf-8", "replace")

@@ -67,6 +67,12 @@ class Tokenizer:
         self._rules: DecoderRules = parse_decoder(description, spec.source)
         self._bytes: dict[int, bytes] = {}
 
+    def control_ids(self, texts: Iterable[str]) -> dict[str, int]:
+        """Those of the texts that are control tokens, with their ids."""
+        wanted = set(texts)
+        found = ((self.added_tokens[token_id], token_id) for token_id in sorted(self.special_token_ids))
+        return {text: token_id for text, token_id in found if text in wanted}
+
     @property
     def adds_bos(self) -> bool:
         """Whether a plain text is given a BOS."""
@@ -194,6 +200,12 @@ class Tokenizer:
         """Id of a token by its vocabulary text, or None."""
         token_id: int | None = self._backend.token_to_id(text)
         return token_id
+
+    def rules(self) -> str:
+        """Vocabulary and rules as JSON of the library `tokenizers`, for those who encode elsewhere."""
+        with self._lock:
+            text: str = self._backend.to_str()
+        return text
 
     def vocabulary(self) -> dict[str, int]:
         """Every token as the vocabulary spells it -> its id."""

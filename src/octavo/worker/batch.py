@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.config.cache import blocks_for
-from octavo.grammar.matcher import GrammarMatcher
+from octavo.grammar.matcher import GrammarMatcher, mask_of
 from octavo.ops.interface import I32, StepInputs
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, Relayout, ScheduledSequence
+from octavo.worker.pooling import Pooler
 from octavo.worker.settings import SettingsTable
 
 
@@ -34,6 +35,8 @@ class ResidentSequence:
     has_history   penalties are on, so that the sampler needs the token ids
     rope_shift    rows of the table of angles between position 0 and the row of the sequence's first token
     matcher       holds the output to a grammar; None: it is free
+    pooler        takes its hidden states; None: tokens are sampled
+    allowed       the mask of allowed_token_ids, int32 [words]; None: all may be chosen
     has_bias      logit_bias, bad_words or min_tokens are set, so that the sampler may have to add to its logits
     """
 
@@ -48,6 +51,12 @@ class ResidentSequence:
     rope_shift: int = 0
     num_blocks: int = 0
     matcher: GrammarMatcher | None = None
+    pooler: Pooler | None = None
+    allowed: I32 | None = None
+
+    @property
+    def has_mask(self) -> bool:
+        return self.matcher is not None or self.allowed is not None
 
 
 @dataclass(slots=True)
@@ -151,6 +160,8 @@ class Batch:
             )
         if scheduled.needs_sample and end != num_known:
             raise ValueError(f"a sample was asked for behind position {end}; {num_known} tokens are known")
+        if scheduled.needs_sample and state.pooler is not None:
+            raise ValueError("a sample was asked for of a sequence that is pooled")
         if scheduled.draft_token_ids and not (scheduled.needs_sample and len(scheduled.draft_token_ids) < scheduled.num_new):
             raise ValueError("drafts were scheduled without the token before them, or without a sample")
         return state
@@ -280,7 +291,7 @@ class Batch:
         masked = sorted({token for token in new.stop_token_ids if 0 <= token < self.vocab_size})
         if not self._free_rows:
             self._grow()
-        row = self._free_rows[-1]
+        row, allowed = self._free_rows[-1], new.sampling.allowed_token_ids
         has_history = self.settings.set(row, new)
         self._free_rows.pop()
         self.token_ids[row, : token_ids.size] = token_ids
@@ -294,6 +305,8 @@ class Batch:
             has_bias=bool(new.sampling.logit_bias or new.sampling.bad_words_ids) or new.sampling.min_tokens > 0,
             num_tokens=token_ids.size,
             rope_shift=self._rope_shift(new.num_prompt),
+            pooler=None if new.pooling is None else Pooler(new.pooling),
+            allowed=None if allowed is None else mask_of(allowed, self.vocab_size),
         )
 
     def _rope_shift(self, num_prompt: int) -> int:

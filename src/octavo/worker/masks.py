@@ -1,4 +1,4 @@
-"""Masks: the tokens that the grammars of a step's sequences allow. They are computed while the device computes the logits."""
+"""Masks: the tokens that a step's sequences may choose of, by grammar or by list, made while the device computes the logits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from octavo.grammar.matcher import BITS, GrammarMatcher, mask_words
+from octavo.grammar.matcher import BITS, mask_words
 from octavo.ops.interface import I32
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 
@@ -22,7 +22,7 @@ def leaves_any(mask: I32, token_ids: Sequence[int]) -> bool:
 
 
 class Masks:
-    """The masks of one forward pass, a row for each row of logits of a sequence with a grammar."""
+    """The masks of one forward pass, a row for each row of logits of a sequence that may not choose freely."""
 
     def __init__(self, batch: Batch, row_id: Callable[[int, int], int]) -> None:
         """row_id: the id that a sequence goes by behind so many of its drafts."""
@@ -35,7 +35,7 @@ class Masks:
     def prepare(self, segments: Sequence[Segment], failed: dict[int, str]) -> None:
         """Compute the masks of those that sample. What goes wrong with one goes into failed."""
         self._row_of = {}
-        sampled = [segment for segment in segments if segment.needs_sample and segment.state.matcher is not None]
+        sampled = [segment for segment in segments if segment.needs_sample and segment.state.has_mask]
         if not sampled:
             return
         count = sum(1 + segment.num_drafts for segment in sampled)
@@ -52,31 +52,49 @@ class Masks:
                 next_row += 1
 
     def row_of(self, state: ResidentSequence) -> int:
-        """The row of a sequence, as it stands or behind drafts; -1: it has no grammar."""
-        return -1 if state.matcher is None else self._row_of[state.seq_id]
+        """The row of a sequence, as it stands or behind drafts; -1: it chooses freely."""
+        return self._row_of[state.seq_id] if state.has_mask else -1
 
     def mask_of(self, state: ResidentSequence) -> I32 | None:
-        """int32 [words]; None: it has no grammar."""
-        return None if state.matcher is None else self.rows[self._row_of[state.seq_id]]
+        """int32 [words]; None: it chooses freely."""
+        return self.rows[self._row_of[state.seq_id]] if state.has_mask else None
 
     def _fill(self, segment: Segment, first: int) -> None:
+        """The row of a sequence as it stands, then those behind its drafts."""
         state, matcher = segment.state, segment.state.matcher
-        assert matcher is not None
-        history = self._batch.history(state)
-        matcher.accept(history[state.num_prompt + matcher.num_accepted :].tolist())
-        matcher.fill_mask(self.rows[first])
+        if matcher is not None:
+            output = self._batch.history(state)[state.num_prompt :]
+            assert matcher.num_accepted <= output.size, "the matcher is ahead of the answer"
+            matcher.accept(output[matcher.num_accepted :].tolist())
+        _fill_row(state, self.rows[first])
         if not self.rows[first].any():
-            raise ValueError("no token may come next")
+            of_form = " that the form of the answer allows here" if matcher is not None else ""
+            raise ValueError("no token may come next" if state.allowed is None else f"allowed_token_ids has no token{of_form}")
         if segment.num_drafts:
-            drafts = self._batch.drafts(state, segment.num_drafts)
-            matcher.rollback(self._fill_behind(matcher, drafts, first + 1))
+            self._fill_behind(segment, first + 1)
 
-    def _fill_behind(self, matcher: GrammarMatcher, drafts: list[int], first: int) -> int:
-        """Masks behind each draft. Returns how many the matcher has moved on by. What stands behind a draft that the grammar
-        does not allow does not count: no mask is needed there."""
-        self.rows[first : first + len(drafts)] = -1
-        for index, token_id in enumerate(drafts):
-            if not matcher.try_accept(token_id):
-                return index
-            matcher.fill_mask(self.rows[first + index])
-        return len(drafts)
+    def _fill_behind(self, segment: Segment, first: int) -> None:
+        """What stands behind a draft that the grammar does not allow does not count: no mask is needed there."""
+        state, matcher, count = segment.state, segment.state.matcher, segment.num_drafts
+        self.rows[first : first + count] = -1
+        num_accepted = 0
+        for index, token_id in enumerate(self._batch.drafts(state, count)):
+            if matcher is not None:
+                if not matcher.try_accept(token_id):
+                    break
+                num_accepted += 1
+            _fill_row(state, self.rows[first + index])
+        if matcher is not None:
+            matcher.rollback(num_accepted)
+
+
+def _fill_row(state: ResidentSequence, row: I32) -> None:
+    """row: int32 [words]."""
+    matcher, allowed = state.matcher, state.allowed
+    if matcher is None:
+        row[:] = -1
+    else:
+        matcher.fill_mask(row)
+    # Behind a whole answer nothing but its end can stand: that needs no permission.
+    if allowed is not None and not (matcher is not None and matcher.is_complete):
+        row &= allowed

@@ -1,4 +1,4 @@
-"""ModelRunner: segments of sequences to forward passes, logits to tokens and logprobs."""
+"""ModelRunner: segments of sequences to forward passes, logits to tokens and logprobs, hidden states to embeddings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from functools import partial
 from typing import Generic
 
 from octavo.ops.interface import Logits, Program, Sampling
-from octavo.step import PromptLogprobs, SampledTokens
+from octavo.step import PooledVector, PromptLogprobs, SampledTokens, StepResult
 from octavo.worker.batch import Batch, ResidentSequence, Segment
+from octavo.worker.forcing import append_forced
 from octavo.worker.launcher import Launcher
 from octavo.worker.masks import Masks
 from octavo.worker.sampler import Sampler
@@ -23,8 +24,16 @@ class ModelRunner(Generic[Logits]):
     """Runs a program over a batch, one step at a time. What goes wrong with one sequence is recorded, see `start`."""
 
     def __init__(
-        self, backend: Sampling[Logits], program: Program[Logits], batch: Batch, launcher: Launcher[Logits]
+        self,
+        backend: Sampling[Logits],
+        program: Program[Logits],
+        batch: Batch,
+        launcher: Launcher[Logits],
+        *,
+        forces_tokens: bool = True,
     ) -> None:
+        """forces_tokens: see append_forced."""
+        self._forces_tokens = forces_tokens
         self._program = program
         self._batch = batch
         self._launcher = launcher
@@ -41,15 +50,16 @@ class ModelRunner(Generic[Logits]):
         self._passes, self._failed = forward_passes(segments), failed
         self._launch()
 
-    def finish(self) -> tuple[list[SampledTokens], list[PromptLogprobs]]:
-        """Wait for what was started, and sample where asked. Raises what a forward pass raised."""
-        sampled: list[SampledTokens] = []
-        prompt_logprobs: list[PromptLogprobs] = []
+    def finish(self, result: StepResult) -> None:
+        """Wait for what was started, sample and pool where asked, into the result. Raises what a forward pass raised."""
         while self._running:
             logits = self._launcher.wait()
-            sampled += self._read_logits(logits, self._running, prompt_logprobs)
+            chosen = self._read_logits(logits, self._running, result.prompt_logprobs)
+            if self._forces_tokens:
+                append_forced(self._batch, self._running, chosen)
+            result.sampled += chosen
+            result.pooled += self._read_hidden(self._running)
             self._launch()
-        return sampled, prompt_logprobs
 
     def _launch(self) -> None:
         """Begin the next forward pass, if there is one."""
@@ -96,6 +106,24 @@ class ModelRunner(Generic[Logits]):
             accept(segment.state.seq_id, drafts, sampled, failed)
         self._failed.update(failed)
         return list(sampled.values())
+
+
+    def _read_hidden(self, segments: Sequence[Segment]) -> list[PooledVector]:
+        """Give the sequences that are pooled their rows of the pass; the vectors of those that have all of them."""
+        pooled: list[PooledVector] = []
+        next_row = 0
+        for segment in segments:
+            first_row, next_row = next_row, next_row + segment.num_new
+            state = segment.state
+            if state.pooler is None or state.seq_id in self._failed:
+                continue
+            try:
+                state.pooler.add(segment.first, self._program.read_hidden(first_row, next_row))
+                if segment.first + segment.num_new == state.num_tokens:
+                    pooled.append(PooledVector(state.seq_id, state.pooler.vector().astype("<f4").tobytes()))
+            except Exception as error:  # whatever it is, it must end this sequence and no other
+                self._failed[state.seq_id] = f"pooling failed: {error}"
+        return pooled
 
 
 def behind_drafts(segment: Segment) -> list[ResidentSequence]:

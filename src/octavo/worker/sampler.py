@@ -20,7 +20,7 @@ class Sampler(Generic[Logits]):
     """Chooses the next tokens of a batch's sequences on a backend."""
 
     def __init__(self, backend: Sampling[Logits], batch: Batch, masks: Masks) -> None:
-        """masks: those of the sequences in the step that have a grammar."""
+        """masks: those of the sequences in the step that may not choose freely."""
         self._backend = backend
         self._batch = batch
         self._masks = masks
@@ -98,7 +98,7 @@ class Sampler(Generic[Logits]):
             biases = [_bias(state, self._batch.history(state), self._masks.mask_of(state)) for state in states]
             rows.bias_ids, rows.bias_start = _concatenate([ids for ids, _ in biases])
             rows.bias_values = np.concatenate([values for _, values in biases])
-        if any(state.matcher is not None for state in states):
+        if any(state.has_mask for state in states):
             rows.mask_row = np.array([self._masks.row_of(state) for state in states], np.int32)
             rows.masks = self._masks.rows
         return rows
@@ -135,13 +135,13 @@ class Sampler(Generic[Logits]):
 def _bias(state: ResidentSequence, history: I32, mask: I32 | None) -> tuple[I32, F32]:
     """Ids and values added to a row's logits: logit_bias, then -inf on ids that must not come yet or must not come here.
 
-    mask: what a grammar allows, int32 [words]. Where that is only the end, the end may come before min_tokens.
+    mask: what may be chosen, int32 [words]. Where that is only the end, the end may come before min_tokens.
     Raises ValueError if bad_words leave nothing of it.
     """
     bias = state.sampling.logit_bias or {}
     masked = [*_bad_word_ends(state.sampling.bad_words_ids, history[state.num_prompt :])]
     if mask is not None and masked and not leaves_any(mask, masked):
-        raise ValueError("bad_words forbid all that the form of the answer allows here")
+        raise ValueError("bad_words forbid all that may come here")
     if state.num_tokens - state.num_prompt < state.sampling.min_tokens:
         ends = state.masked_ids.tolist()
         if mask is None or leaves_any(mask, masked + ends):

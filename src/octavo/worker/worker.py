@@ -26,6 +26,7 @@ class Worker:
     config       resolved, with the memory that the parameters of `loaded` leave
     grammars     makes the matchers of sequences that have a grammar
     overlap      compute on a thread of its own, so that the caller goes on between `start` and `finish`
+    forces_tokens  append what a grammar leaves no choice about without computing it first; the answers are the same
     Raises: ConfigError for memory that cannot be had.
     """
 
@@ -36,11 +37,13 @@ class Worker:
         *,
         overlap: bool = False,
         grammars: GrammarCompiler | None = None,
+        forces_tokens: bool = True,
     ) -> None:
         scheduler, num_blocks = config.scheduler, config.cache.num_blocks
         max_logits = _max_logits(scheduler.max_num_seqs)
         self._loaded = loaded
         self._grammars = grammars
+        self._forces_tokens = forces_tokens
         loaded.allocate(config, max_logits)
         self.batch = Batch(
             max_seqs=scheduler.max_num_seqs,
@@ -53,7 +56,7 @@ class Worker:
             longest_short_prompt=loaded.longest_short_prompt,
         )
         self._launcher: Launcher[object] = ThreadLauncher() if overlap else InlineLauncher()
-        self._runner = ModelRunner(self.backend, self._loaded.program, self.batch, self._launcher)
+        self._runner = self._make_runner()
         block_bytes = kv_block_bytes(loaded.config, config.cache.block_size, config.cache.kv_cache_dtype)
         space = SwapStore(self.backend, block_bytes, config.cache.swap_path, config.backend.num_threads)
         self._swapper = Swapper(space, config.cache.block_size)
@@ -95,12 +98,11 @@ class Worker:
         try:
             if self._fault is not None:
                 raise self._fault
-            sampled, prompt_logprobs = self._runner.finish()
+            self._runner.finish(self._result)
         except BaseException:
             self.drop()
             raise
         plan, result = self._plans.popleft(), self._result
-        result.sampled, result.prompt_logprobs = sampled, prompt_logprobs
         for seq_id in (*result.failed, *(result.swap.not_run if result.swap is not None else ())):
             self.batch.remove(seq_id)
         assert result.step_id == plan.step_id
@@ -151,10 +153,14 @@ class Worker:
         if relayout.moves is not None or sizes != (self.batch.max_tokens, self.batch.max_logits):
             with self._loaded.resizing(relayout, max_logits):
                 self.batch.relay(relayout, max_logits)
-            self._runner = ModelRunner(self.backend, self._loaded.program, self.batch, self._launcher)
+            self._runner = self._make_runner()
         lost_slots = self._swapper.relay(relayout)
         is_new, self._num_slots = num_slots > 0 and not self._num_slots, num_slots
         return RelayoutResult(lost_slots, self._swapper.measure(relayout.num_blocks, num_slots) if is_new else None)
+
+    def _make_runner(self) -> ModelRunner[object]:
+        program, forces_tokens = self._loaded.program, self._forces_tokens
+        return ModelRunner(self.backend, program, self.batch, self._launcher, forces_tokens=forces_tokens)
 
     def _segment(self, scheduled: ScheduledSequence) -> Segment:
         """Take in one sequence's part of the plan; see Batch.update and GrammarCompiler.matcher for what they raise."""

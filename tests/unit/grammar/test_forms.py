@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from octavo.errors import InvalidRequestError
+from octavo.errors import BusyError, InvalidRequestError
 from octavo.grammar.forms import Forms
 from octavo.grammar.source import grammar_source
 from octavo.structured_outputs import StructuredOutputsParams
@@ -37,7 +37,7 @@ def test_nothing_asked_for_is_known(forms: Forms) -> None:
 
 
 def test_a_refusal_comes_back_as_it_was_and_is_kept(forms: Forms) -> None:
-    form = StructuredOutputsParams(json={"properties": {"a": {"not": {}}}})
+    form = StructuredOutputsParams(json={"properties": {"a": {"not": {"pattern": "a"}}}})
     with pytest.raises(InvalidRequestError) as here:
         grammar_source(form)
     for _ in range(2):
@@ -66,5 +66,5 @@ def test_a_form_that_takes_too_long_is_cut_and_not_kept() -> None:
 
 def test_closed_forms_say_so(forms: Forms) -> None:
     forms.close()
-    with pytest.raises(InvalidRequestError, match="shut down"):
+    with pytest.raises(BusyError, match="shut down"):
         forms.grammar(StructuredOutputsParams(regex="b+"))

@@ -95,13 +95,13 @@ def test_a_format_that_json_schema_makes_an_annotation_accepts_every_string() ->
 @pytest.mark.parametrize(
     ("params", "param", "words"),
     [
-        (form(json={"properties": {"a": {"not": {}}}}), "json", ["keyword not", "#/properties/a"]),
+        (form(json={"properties": {"a": {"not": {"pattern": "a"}}}}), "json", ["keyword not", "#/properties/a"]),
         (
             form(json={"items": {"anyOf": [True, {"uniqueItems": True, "type": "array"}]}}),
             "json",
             ["uniqueItems", "#/items/anyOf/1"],
         ),
-        (form(json={"$defs": {"d": {"if": {}}}, "$ref": "#/$defs/d"}), "json", ["keyword if", "#/$defs/d"]),
+        (form(json={"$defs": {"d": {"if": {"pattern": "a"}}}, "$ref": "#/$defs/d"}), "json", ["keyword if", "#/$defs/d"]),
         (form(json={"oneOf": [{"type": "string"}, {"pattern": "a"}]}), "json", ["oneOf", "at #,", "anyOf"]),
         (form(json="{"), "json", ["not valid JSON"]),
         (form(json="[1]"), "json", ["must be a JSON schema"]),

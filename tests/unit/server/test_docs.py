@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from octavo.server.openai.body import HARMLESS_FIELDS, UNSUPPORTED_FIELDS
+from octavo.server.body import HARMLESS_FIELDS, UNSUPPORTED_FIELDS
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "errors.md").read_text()

@@ -12,7 +12,6 @@ import pytest
 from octavo.errors import InvalidRequestError, LoadError
 from octavo.text.chat_encoding import encode_chat
 from octavo.text.chat_template import ChatTemplate
-from octavo.text.content_format import parse_tool_arguments
 from octavo.text.tokenizer import Tokenizer
 
 ByName = Callable[[str], Tokenizer]
@@ -183,15 +182,6 @@ def test_a_final_message_that_the_template_drops_cannot_be_continued() -> None:
         _plain("{% if false %}{{ messages[0].content }}{% endif %}x").render(
             HELLO, continue_final_message=True, add_generation_prompt=False
         )
-
-
-def test_tool_arguments_given_as_json_text_become_objects() -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
-    broken = {"id": "2", "type": "function", "function": {"name": "f", "arguments": "{a"}}
-    messages = parse_tool_arguments([{"role": "assistant", "tool_calls": [call, broken]}])
-    assert messages[0]["tool_calls"][0]["function"]["arguments"] == {"a": 1}
-    assert messages[0]["tool_calls"][1] == broken
-    assert call["function"]["arguments"] == '{"a": 1}'  # type: ignore[index]
 
 
 @pytest.mark.parametrize("source", ["{% if", "{{ x|nonsense }}", "(" * 9 + "{{", "{{ " + "x" * (1 << 20) + " }}"])

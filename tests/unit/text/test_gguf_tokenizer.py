@@ -125,7 +125,7 @@ def test_every_pre_tokenizer_keeps_every_byte(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer.ggml.model": "wordpiece"}, r"tokenizer\.ggml\.model is 'wordpiece'; known: gemma4, gpt2, llama, t5"),
+        ({"tokenizer.ggml.model": "wordpiece"}, r"tokenizer\.ggml\.model is 'wordpiece'; known: bert, gemma4, gpt2, llama, t5"),
         ({"tokenizer.ggml.model": None}, r"tokenizer\.ggml\.model is None"),
         ({"tokenizer.ggml.pre": "martian"}, r"'martian'.*known: .*llama-bpe.*smollm"),
         ({"tokenizer.ggml.tokens": None}, r"tokenizer\.ggml\.tokens is missing"),

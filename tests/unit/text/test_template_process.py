@@ -5,9 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 import pytest
 
+from octavo.errors import BusyError, InvalidRequestError
+from octavo.grammar.forms import Forms
+from octavo.sandbox.pool import NoAnswerError, ProcessPool
+from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.template_process import MAX_PROCESSES, TemplateProcesses
 from octavo.text.template_render import LocalRenderer, Renderer, TemplateFailed
 
@@ -67,9 +72,25 @@ def test_a_slow_rendering_does_not_hold_up_another() -> None:
         thread.join()
 
 
+@pytest.mark.parametrize(
+    ("cause", "kind"), [("busy", "busy"), ("start", "busy"), ("closed", "busy"), ("late", "failed"), ("ended", "failed")]
+)
+def test_what_may_pass_is_told_from_what_will_not(
+    cause: Any, kind: str, renderer: TemplateProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer(*_request: object) -> tuple[str, str]:
+        raise NoAnswerError(cause, "detail")
+
+    monkeypatch.setattr(ProcessPool, "ask", no_answer)
+    assert outcome(renderer, "good")[0] == kind
+    forms = Forms()
+    with pytest.raises(BusyError if kind == "busy" else InvalidRequestError):
+        forms.grammar(StructuredOutputsParams(regex="a"))
+
+
 def test_after_the_end_nothing_is_rendered() -> None:
     renderer = TemplateProcesses(SOURCES)
     renderer.warm()
     renderer.close()
     renderer.close()
-    assert outcome(renderer, "good") == ("failed", "the engine is shut down")
+    assert outcome(renderer, "good") == ("busy", "the engine is shut down")

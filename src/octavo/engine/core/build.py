@@ -50,8 +50,10 @@ def build_core(
     clock: Callable[[], float] = time.monotonic,
     depth: int = 1,
     drafter: Drafter | None = None,
+    forces_tokens: bool = True,
 ) -> BuiltCore:
-    """config.loading.model is a path here; wrap_worker may put an observer around the worker; depth as in EngineCore.
+    """config.loading.model is a path here; wrap_worker may put an observer around the worker; depth as in EngineCore;
+    forces_tokens as in Worker.
 
     Raises LoadError and ConfigError naming file, tensor or flag.
     """
@@ -59,7 +61,7 @@ def build_core(
     checkpoint = open_checkpoint(Path(config.loading.model), declare, config.loading.load_format, quiet=True)
     loaded, resolved = load_and_resolve(config, checkpoint)
     grammars = GrammarCompiler()
-    worker = Worker(resolved.config, loaded, overlap=depth > 1, grammars=grammars)
+    worker = Worker(resolved.config, loaded, overlap=depth > 1, grammars=grammars, forces_tokens=forces_tokens)
     observed = worker if wrap_worker is None else wrap_worker(worker)
     core = assemble_core(
         resolved.config,

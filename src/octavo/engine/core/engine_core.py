@@ -353,6 +353,7 @@ class EngineCore:
             output.finish_reason = update.finish_reason.value
             output.stop_token_id = update.stop_token_id
             output.error = update.error
+            output.pooled = update.pooled
             sequence = self._requests[update.request_id][update.choice]
             output.num_preemptions = sequence.num_preemptions
             self._forget(sequence)

@@ -38,7 +38,7 @@ def run_one_by_one(
     live  the sequences that have not ended, by id; for the others nothing is computed
 
     The worker may have applied any part of the plan, so each share tells it everything anew; computing a position again writes
-    the same keys and values.
+    the same keys and values. Where the hidden states of earlier steps count too, those steps are run again before it.
     """
     merged = StepResult(plan.step_id, [])
     if plan.removed or plan.block_copies or plan.swap_out or plan.swap_in:
@@ -53,15 +53,15 @@ def run_one_by_one(
         sequence = live.get(share.seq_id)
         if sequence is None:
             continue
-        alone = StepPlan(plan.step_id, [_restated(share, sequence, kv_cache)], [], [share.seq_id])
         try:
-            result = _run(worker, alone)
+            result = _run_alone(worker, plan, _restated(share, sequence, kv_cache), sequence.reads_every_row)
         except Exception as guilt:
             _logger.exception("sequence %d failed alone too and ends", share.seq_id)
             merged.failed[share.seq_id] = describe(guilt)
             continue
         merged.sampled += result.sampled
         merged.prompt_logprobs += result.prompt_logprobs
+        merged.pooled += result.pooled
         merged.failed.update(result.failed)
         if merged.swap is not None and result.swap is not None:
             merged.swap.not_run += result.swap.not_run
@@ -70,6 +70,22 @@ def run_one_by_one(
 
 def describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def _run_alone(worker: Worker, plan: StepPlan, share: ScheduledSequence, from_start: bool) -> StepResult:
+    """Run a share that tells the worker everything; from_start: in steps that begin at position 0."""
+    end = share.num_computed + share.num_new
+    first = 0 if from_start else share.num_computed
+    size = plan.num_tokens if from_start else share.num_new
+    result = StepResult(plan.step_id, [])
+    for start in range(first, end, size):
+        piece = msgspec.structs.replace(share, num_computed=start, num_new=min(size, end - start))
+        if start > first:
+            piece = msgspec.structs.replace(piece, new=None, new_block_ids=[])
+        result = _run(worker, StepPlan(plan.step_id, [piece], [], [share.seq_id] if start == first else []))
+        if result.failed:
+            break
+    return result
 
 
 def _run(worker: Worker, plan: StepPlan) -> StepResult:

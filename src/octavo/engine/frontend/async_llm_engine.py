@@ -17,12 +17,14 @@ from octavo.config.resolve import check_options
 from octavo.config.resolved import ResolvedConfig
 from octavo.engine.args import AsyncEngineArgs, EngineArgs
 from octavo.engine.frontend.child import CORE_COMMAND
+from octavo.engine.frontend.core_tokens import CoreTokens
 from octavo.engine.frontend.input import InputProcessor, Prepared, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
 from octavo.engine.frontend.stats_log import RequestLog, StatsLog
@@ -42,8 +44,10 @@ from octavo.engine.wire.messages import (
 )
 from octavo.errors import EngineDeadError, OctavoError, OverloadedError
 from octavo.grammar.forms import MAX_PROCESSES
+from octavo.grammar.tokens import TokenTable
 from octavo.kvcache.report import MemoryReport
 from octavo.log import get_logger
+from octavo.pooling_params import PoolingParams
 from octavo.request import NO_OPTIONS, RequestOptions, new_request_id
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.sequence import FinishReason
@@ -92,7 +96,7 @@ class AsyncLLMEngine:
         self.chat_template: ChatTemplate = model.chat_template
         self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.weights_version = ready.weights_version.hex()
-        self.description = [*ready.description, model.sampling.describe()]
+        self.description = [*ready.description, model.describe()]
         self.ledger = ledger
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor
@@ -106,8 +110,9 @@ class AsyncLLMEngine:
         )
         self._form_threads = ThreadPoolExecutor(MAX_PROCESSES, "octavo-forms")
         """Of their own: a slow form must not take the threads of other work."""
-        self._core_has_tokens = False
         self._streams: dict[str, RequestStream] = {}
+        self._tokens = CoreTokens(self._input.token_table, self._send_tokens, lambda: not self._streams)
+        self._tokens_task: asyncio.Task[None] | None = None
         self._closed: str | None = None
         """Why no new request is taken."""
         self._empty = asyncio.Event()
@@ -146,6 +151,8 @@ class AsyncLLMEngine:
         engine = cls(model, supervisor, ready, Ledger([RequestLog()] if log_requests else []))
         for line in engine.description:
             _logger.info("%s", line)
+        if engine._input.eos_token_ids:  # without one there are no forms
+            engine._tokens_task = asyncio.create_task(engine._tokens.tell_when_idle())
         if log_stats_interval_s is not None:
             engine._log_task = asyncio.create_task(engine._log_stats(log_stats_interval_s))
         return engine
@@ -186,10 +193,27 @@ class AsyncLLMEngine:
         finally:
             stream.close()
 
+    async def encode(
+        self,
+        prompt: Prompt,
+        pooling_params: PoolingParams,
+        request_id: str | None = None,
+        options: RequestOptions = NO_OPTIONS,
+        *,
+        priority: int | None = None,
+    ) -> AsyncGenerator[PoolingRequestOutput, None]:
+        """The embedding of one prompt, as the only item. Closing or cancelling the iterator aborts it. Raises as `generate`."""
+        stream = await self.add_request(prompt, pooling_params, request_id, options, priority=priority)
+        try:
+            async for output in stream:
+                yield PoolingRequestOutput.of(output)
+        finally:
+            stream.close()
+
     async def add_request(
         self,
         prompt: Prompt,
-        sampling_params: SamplingParams,
+        params: SamplingParams | PoolingParams,
         request_id: str | None = None,
         options: RequestOptions = NO_OPTIONS,
         *,
@@ -200,13 +224,13 @@ class AsyncLLMEngine:
         arrival_s = time.monotonic()
         if priority is not None:
             options = replace(options, priority=priority)
-        self._admit(options.tenant, 0, sampling_params.n, arrival_s)
+        self._admit(options.tenant, 0, params.n, arrival_s)
         request_id = request_id if request_id is not None else new_request_id()
 
         def prepare() -> Prepared:
-            return self._input.prepare(prompt, sampling_params, request_id, options, arrival_s=arrival_s)
+            return self._input.prepare(prompt, params, request_id, options, arrival_s=arrival_s)
 
-        form = sampling_params.structured_outputs
+        form = params.structured_outputs
         if form is not None:
             await self.check_form(form)
         if isinstance(prompt, str) and len(prompt) > LONG_TEXT:
@@ -214,11 +238,11 @@ class AsyncLLMEngine:
         else:
             prepared = prepare()
         if prepared.request.grammar:
-            await self._tell_tokens()
+            await self._tokens.tell()
         # Others may have come meanwhile, and only now the length is known.
-        self._admit(options.tenant, len(prepared.request.prompt_token_ids), sampling_params.n, time.monotonic())
-        kind = output_kind or sampling_params.output_kind
-        self._outputs.add(prepared.request, prepared.prompt, kind)
+        self._admit(options.tenant, len(prepared.request.prompt_token_ids), params.n, time.monotonic())
+        kind = output_kind or params.output_kind
+        self._outputs.add(prepared.request, prepared.prompt, kind, prepared.embedding)
         stream = RequestStream(request_id, kind, self._drop)
         self._streams[request_id] = stream
         self._empty.clear()
@@ -233,14 +257,6 @@ class AsyncLLMEngine:
         """Raise InvalidRequestError naming the field if no answer can be held to this form. Its outcome is kept."""
         if not self._input.forms.is_known(form):
             await asyncio.get_running_loop().run_in_executor(self._form_threads, self._input.forms.grammar, form)
-
-    async def _tell_tokens(self) -> None:
-        """See to it that the core knows the model's tokens, without which it can keep no form. A new core must be told anew."""
-        while not self._core_has_tokens:
-            table = await asyncio.to_thread(self._input.token_table)
-            if not self._core_has_tokens:
-                self._supervisor.send(SetTokens(table))
-                self._core_has_tokens = True
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
         """End requests; their streams get a last delivery with finish_reason "abort". Ended and unknown ones are left alone."""
@@ -303,8 +319,9 @@ class AsyncLLMEngine:
         await asyncio.to_thread(self.chat_template.close)
         await asyncio.to_thread(self._input.forms.close)
         self._form_threads.shutdown(wait=False, cancel_futures=True)
-        if self._log_task is not None:
-            self._log_task.cancel()
+        for task in (self._log_task, self._tokens_task):
+            if task is not None:
+                task.cancel()
         await self._supervisor.stop()
         error = EngineDeadError("the engine was shut down before this request was complete", code="request_aborted")
         self._end_all("was shut down", error)
@@ -362,8 +379,11 @@ class AsyncLLMEngine:
         self.resolved_config = self._supervisor.config = answer.report.config
         self._input.scheduler_policy = answer.report.config.scheduler.scheduler_policy
 
+    def _send_tokens(self, table: TokenTable) -> None:
+        self._supervisor.send(SetTokens(table))
+
     def _on_lost(self, cause: str) -> None:
-        self._core_has_tokens = False
+        self._tokens.core_lost()
         self.ledger.core_lost()
         self._end_all(cause, EngineDeadError(f"the engine core {cause} while the request ran; send it again"))
 

@@ -11,10 +11,13 @@ from functools import partial
 from octavo.config.model import ModelConfig
 from octavo.config.scheduler import PRIORITY_POLICIES
 from octavo.engine.frontend.bad_words import bad_words_ids
+from octavo.engine.frontend.pooling import EmbeddingForm, truncated
 from octavo.engine.frontend.prompt import Prompt, PromptParts, read_prompt
 from octavo.errors import ContextLengthError, InvalidRequestError
 from octavo.grammar.forms import Forms
+from octavo.grammar.spelling import free_spelling
 from octavo.grammar.tokens import TokenTable, token_table
+from octavo.pooling_params import Pooling, PoolingParams
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
@@ -30,12 +33,27 @@ ANY_SEEDS = seeds(None)
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request fit for the core, and the prompt's text (None when ids were given)."""
+    """A request fit for the core, and the prompt's text (None when ids were given).
+
+    embedding   what is made of the vector, for a request that is pooled
+    """
 
     request: Request
     prompt: str | None
+    embedding: EmbeddingForm | None = None
 
 _LONG_ROPE_SALT = "\0longrope"
+
+
+def require_text_model(model: ModelConfig) -> None:
+    """Raise InvalidRequestError for a model that generates no text."""
+    if not model.causal:
+        raise InvalidRequestError(
+            f"this model ({model.architecture}) is an encoder: it makes embeddings and generates no text. Use /v1/embeddings, "
+            "/v1/rerank or /v1/score, or LLM.embed in Python",
+            param="model",
+            code="model_generates_no_text",
+        )
 
 
 class InputProcessor:
@@ -57,6 +75,7 @@ class InputProcessor:
         forms: Forms | None = None,
     ) -> None:
         self.forms = forms or Forms()
+        self._model = model
         self._tokenizer = tokenizer
         self._vocab_size = model.vocab_size
         self.eos_token_ids = list(dict.fromkeys((*model.eos_token_ids, *tokenizer.eos_token_ids)))
@@ -68,7 +87,7 @@ class InputProcessor:
     def prepare(
         self,
         prompt: Prompt,
-        sampling: SamplingParams,
+        params: SamplingParams | PoolingParams,
         request_id: str,
         options: RequestOptions = NO_OPTIONS,
         *,
@@ -76,6 +95,10 @@ class InputProcessor:
     ) -> Prepared:
         """Raises InvalidRequestError or ContextLengthError naming the field; tokenises, so long texts take milliseconds. A form
         that `forms` does not know yet may take seconds."""
+        if isinstance(params, PoolingParams):
+            return self._prepare_pooled(prompt, params, request_id, options, arrival_s)
+        sampling = params
+        require_text_model(self._model)
         parts = read_prompt(prompt)
         if parts.cache_salt is not None:
             options = replace(options, cache_salt=parts.cache_salt)
@@ -102,6 +125,33 @@ class InputProcessor:
         )
         return Prepared(request, parts.text)
 
+    def _prepare_pooled(
+        self, prompt: Prompt, params: PoolingParams, request_id: str, options: RequestOptions, arrival_s: float
+    ) -> Prepared:
+        parts = read_prompt(prompt)
+        if parts.cache_salt is not None:
+            options = replace(options, cache_salt=parts.cache_salt)
+        self._check_envelope(request_id, options)
+        params.validate(self._model.hidden_size, self._max_model_len)
+        token_ids = self._token_ids(parts, params.truncate_prompt_tokens)
+        if len(token_ids) > self._max_model_len:
+            raise ContextLengthError.of_prompt(f"the prompt has {len(token_ids)} tokens", self._max_model_len, "prompt")
+        request = Request(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            sampling=SamplingParams(),
+            seed=0,
+            max_tokens=0,
+            stop_token_ids=[],
+            arrival_s=arrival_s,
+            cache_salt=self._cache_salt(options.cache_salt, len(token_ids)),
+            priority=options.priority,
+            tenant=options.tenant,
+            deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
+            pooling=Pooling(self._model.pooling.kind, whole=not self._model.causal),
+        )
+        return Prepared(request, parts.text, EmbeddingForm.of(params, self._model.pooling))
+
     def token_table(self) -> TokenTable:
         """What the core needs to know before the first request with a grammar; it takes some tenths of a second."""
         return token_table(self._tokenizer, self.eos_token_ids, self._vocab_size)
@@ -114,6 +164,8 @@ class InputProcessor:
             raise InvalidRequestError(
                 "structured_outputs needs a model with an end-of-sequence token; this one has none", param="structured_outputs"
             )
+        if grammar and (sampling.bad_words or sampling.allowed_token_ids is not None):
+            return free_spelling(grammar)  # of several spellings one may be allowed
         return grammar
 
     def _cache_salt(self, given: str, num_prompt: int) -> str:
@@ -145,16 +197,21 @@ class InputProcessor:
         checked.bad_words_ids = bad_words_ids(checked.bad_words, self._tokenizer)
         return checked
 
-    def _token_ids(self, prompt: PromptParts) -> list[int]:
+    def _token_ids(self, prompt: PromptParts, max_kept: int | None = None) -> list[int]:
+        """max_kept: see PoolingParams.truncate_prompt_tokens."""
         token_ids = prompt.token_ids
         if token_ids is None:
             assert prompt.text is not None
-            self._tokenizer.require_fits(prompt.text, self._max_model_len, "prompt")
+            if max_kept is None:
+                self._tokenizer.require_fits(prompt.text, self._max_model_len, "prompt")
             token_ids = self._tokenizer.encode(prompt.text)
             if not token_ids:
                 raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
         self._check_vocabulary(token_ids)
-        return token_ids
+        if max_kept is None:
+            return token_ids
+        limit = self._max_model_len if max_kept == -1 else max_kept
+        return truncated(token_ids, limit, self._tokenizer.spec.suffix_ids if prompt.token_ids is None else ())
 
     def _check_vocabulary(self, token_ids: list[int]) -> None:
         """Ids that were given, and those of a text: a tokenizer may know added tokens that the model has no row for."""

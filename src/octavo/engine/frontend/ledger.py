@@ -39,6 +39,8 @@ class ShedReason(enum.Enum):
 class RequestRecord:
     """The life of one request. Times are on the monotonic clock; num_generated_tokens counts all choices.
 
+    max_tokens: 0 for a request that is pooled.
+
     estimated_s: how long the scheduler expected it to take from its first step to its end, when that step came.
     """
 
@@ -165,10 +167,7 @@ class Ledger:
         interval_s = None
         if record.first_token_s is None:
             record.first_token_s = at_s
-            self.totals.prompt_tokens += record.num_prompt_tokens
-            tenant = self.tenants.of(record.tenant)
-            tenant.prompt_tokens += record.num_prompt_tokens - record.num_cached_tokens
-            tenant.cached_tokens += record.num_cached_tokens
+            self._count_prompt(record)
         elif record.last_token_s is not None:
             interval_s = at_s - record.last_token_s
         record.last_token_s = at_s
@@ -177,6 +176,16 @@ class Ledger:
         self.tenants.of(record.tenant).generation_tokens += count
         for listener in self._listeners:
             listener.tokens(record, interval_s)
+
+    def pooled(self, record: RequestRecord) -> None:
+        """The prompt of a live request was computed, and its embedding is there: it gains no tokens."""
+        self._count_prompt(record)
+
+    def _count_prompt(self, record: RequestRecord) -> None:
+        self.totals.prompt_tokens += record.num_prompt_tokens
+        tenant = self.tenants.of(record.tenant)
+        tenant.prompt_tokens += record.num_prompt_tokens - record.num_cached_tokens
+        tenant.cached_tokens += record.num_cached_tokens
 
     def close(self, request_id: str, outcome: FinishReason, at_s: float, error: str | None = None) -> RequestRecord | None:
         """Write the outcome. The first one stands: a later call for the same request does nothing and returns None."""

@@ -82,6 +82,8 @@ class Metrics:
             per_token_s = (record.last_token_s - record.first_token_s) * record.num_choices / num_later
             self._histograms["request_time_per_output_token_seconds"].observe(per_token_s)
         self._histograms["request_prompt_tokens"].observe(record.num_prompt_tokens)
+        if not record.max_tokens:
+            return  # an embedding: nothing was to be generated
         self._histograms["request_generation_tokens"].observe(record.num_generated_tokens)
         self._histograms["request_params_n"].observe(record.num_choices)
         self._histograms["request_params_max_tokens"].observe(record.max_tokens)
@@ -129,7 +131,9 @@ class _LedgerCollector(Collector):
         yield self._gauge("num_requests_waiting", "Requests that no step has touched yet.", ledger.num_queued)
         usage = core.num_used_blocks / core.num_blocks if core.num_blocks else 0.0
         yield self._gauge("kv_cache_usage_perc", "KV blocks in use, 1 is all of them.", usage)
-        yield self._counter("prompt_tokens", "Prompt tokens of requests that reached their first token.", totals.prompt_tokens)
+        yield self._counter(
+            "prompt_tokens", "Prompt tokens of requests that reached their first token, or embedding.", totals.prompt_tokens
+        )
         yield self._counter("generation_tokens", "Tokens generated and delivered.", totals.generation_tokens)
         yield self._counter("num_preemptions", "Sequences preempted.", totals.preemptions)
         yield self._counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", totals.prefix_queries)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from octavo.engine.frontend.ledger import Ledger, RequestRecord
 from octavo.engine.frontend.logprobs import PositionLogprobs, with_text
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
+from octavo.engine.frontend.pooling import EmbeddingForm
 from octavo.engine.wire.messages import StepOutputs, TokenOutput
 from octavo.log import get_logger
 from octavo.request import Request
@@ -52,6 +53,7 @@ class _Live:
     prompt_logprobs: list[PositionLogprobs | None] | None = None
     prompt_logprobs_sent: bool = False
     num_cached: int = 0
+    embedding: EmbeddingForm | None = None
 
 
 @dataclass(slots=True)
@@ -74,8 +76,13 @@ class OutputProcessor:
         self._ledger = ledger
         self._live: dict[str, _Live] = {}
 
-    def add(self, request: Request, prompt: str | None, kind: RequestOutputKind) -> None:
-        """Open the request in the ledger and expect its outputs. Raises InvalidRequestError when its id is in use."""
+    def add(
+        self, request: Request, prompt: str | None, kind: RequestOutputKind, embedding: EmbeddingForm | None = None
+    ) -> None:
+        """Open the request in the ledger and expect its outputs. Raises InvalidRequestError when its id is in use.
+
+        embedding: what is made of the vector, for a request that is pooled
+        """
         sampling = request.sampling
         record = RequestRecord(
             request.request_id,
@@ -94,6 +101,7 @@ class OutputProcessor:
                     stop=sampling.stop,
                     include_stop_str_in_output=sampling.include_stop_str_in_output,
                     skip_special_tokens=sampling.skip_special_tokens,
+                    shown_token_ids=sampling.shown_token_ids,
                     min_tokens=sampling.min_tokens,
                 ),
                 CompletionOutput(index, "", [], logprobs=[] if wants_logprobs else None),
@@ -101,7 +109,7 @@ class OutputProcessor:
             )
             for index in range(sampling.n)
         }
-        live = _Live(request, record, prompt, kind, choices)
+        live = _Live(request, record, prompt, kind, choices, embedding=embedding)
         if sampling.prompt_logprobs is not None:
             live.prompt_logprobs = [None]
         self._live[request.request_id] = live
@@ -164,7 +172,13 @@ class OutputProcessor:
         news = self._take_tokens(live, output, now_s, aborts)
         if not output.token_ids and not news.finished():
             return None
-        return self._deliver(live, [news], now_s)
+        if live.embedding is None or not output.pooled:
+            return self._deliver(live, [news], now_s)
+        pooled = live.embedding.apply_to(output.pooled)
+        self._ledger.pooled(live.record)
+        delivery = self._deliver(live, [news], now_s)
+        delivery.pooled = pooled
+        return delivery
 
     def _take_prompt_side(self, live: _Live, output: TokenOutput) -> None:
         if output.choice == 0:

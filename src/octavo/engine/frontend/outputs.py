@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.logprobs import PositionLogprobs
 
@@ -51,6 +54,7 @@ class RequestOutput:
     num_cached_tokens  prompt tokens that were found in the prefix cache
     metrics            the request's entry in the ledger: times on the monotonic clock and counts
     error              why the request failed, when a choice has finish_reason "error"
+    pooled             of a request with PoolingParams, when it ends well: its embedding, float32 [dimensions]
     """
 
     request_id: str
@@ -62,6 +66,7 @@ class RequestOutput:
     num_cached_tokens: int = 0
     metrics: RequestRecord | None = None
     error: str | None = None
+    pooled: NDArray[np.float32] | None = None
 
     def append(self, later: RequestOutput) -> None:
         """Join a later delta delivery of the same request to this one."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from octavo.config.engine import EngineConfig
 from octavo.config.model import ModelConfig
+from octavo.engine.frontend.pooling_defaults import pooling_in_force
 from octavo.engine.frontend.sampling_defaults import sampling_in_force
 from octavo.errors import ConfigError
 from octavo.loader.checkpoint import open_config
@@ -29,6 +30,13 @@ class ServedModel:
     tokenizer: Tokenizer
     chat_template: ChatTemplate
     sampling: SamplingAdvice
+
+    def describe(self) -> str:
+        """The line printed at start: what becomes of requests that say nothing."""
+        if self.config.causal:
+            return self.sampling.describe()
+        pooling = self.config.pooling
+        return f"pooling  {pooling.kind}, {'' if pooling.normalize else 'not '}normalised; the model makes embeddings alone"
 
 
 def locate_model(config: EngineConfig, report: FetchReport | None = None) -> EngineConfig:
@@ -51,6 +59,7 @@ def load_served_model(config: EngineConfig) -> ServedModel:
     loading = config.loading
     path = Path(loading.model)
     model, advice = open_config(path, loading.load_format)
+    model = replace(model, pooling=pooling_in_force(loading, model.pooling))
     tokenizer = load_tokenizer(path if loading.tokenizer is None else Path(loading.tokenizer))
     template = ChatTemplate.for_tokenizer(tokenizer, _template_source(loading.chat_template))
     sampling = sampling_in_force(loading, advice)

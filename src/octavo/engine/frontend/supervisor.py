@@ -99,6 +99,8 @@ class Supervisor:
         self._files: tuple[FileIdentity, ...] = ()
         self._cause = ""
         """Why there is no core, for everybody: it names no file and no place in the program."""
+        self._code = EngineDeadError.code
+        """The same, for programs."""
         self._calls = CoreCalls(self.send)
         self._guard = Guard("AsyncLLMEngine")
         self.state = CoreState.STARTING
@@ -189,7 +191,7 @@ class Supervisor:
     def _check_up(self) -> None:
         self._guard.check_process()
         if self.state is not CoreState.READY:
-            raise EngineDeadError(f"the engine core is not up ({self.state.value}){self._cause}")
+            raise EngineDeadError(f"the engine core is not up ({self.state.value}){self._cause}", code=self._code)
 
     async def _launch(self, config: EngineConfig) -> tuple[CoreChild, CoreReady]:
         child = CoreChild(config, self._command, self._log_level)
@@ -229,7 +231,7 @@ class Supervisor:
                 return (await self._launch(self.config))[0]
             except Exception as error:
                 num_crashes += 1
-                self._cause = f": it cannot be restarted, {_public_cause(error)}"
+                self._blame(error)
                 is_known = isinstance(error, OctavoError | OSError)
                 _logger.error("the engine core could not be restarted: %s", error, exc_info=None if is_known else error)
 
@@ -237,15 +239,20 @@ class Supervisor:
         """Wait until the files of the model are those that clients know by this name. A cheap look before a long load."""
         reported = ""
         while (changed := await asyncio.to_thread(changed_file, self._files)) is not None:
-            self._cause = f": it cannot be restarted, {_public_cause(ModelChangedError())}"
+            self._blame(ModelChangedError())
             if changed != reported:
                 _logger.error("the engine core is not restarted: %s; %s", changed, ModelChangedError().message)
                 reported = changed
             await asyncio.sleep(min(FILES_CHECK_S, self._patience.max_backoff_s))
 
+    def _blame(self, error: Exception) -> None:
+        """error is why the next core does not start."""
+        self._cause = f": it cannot be restarted, {_public_cause(error)}"
+        self._code = error.code if isinstance(error, ModelChangedError) else EngineDeadError.code
+
     def _lose(self, child: CoreChild, cause: str) -> None:
         self.state = CoreState.RESTARTING
-        self._cause = f": it {cause}"
+        self._cause, self._code = f": it {cause}", EngineDeadError.code
         _logger.error("the engine core %s; it is restarted", cause)
         self._child = None
         child.close()

@@ -88,6 +88,7 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     prompt_logprobs  those of prompt positions that became known, in order, the first being position 1
     finish_reason    value of sequence.FinishReason; set exactly once, in the last output of the choice
     num_cached       prompt tokens that came from the prefix cache (-1: not known yet)
+    pooled           what the hidden states come to (see step.PooledVector); of a request that is pooled, with its end
     """
 
     request_id: str
@@ -100,6 +101,7 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     error: str | None = None
     num_cached: int = -1
     num_preemptions: int = 0
+    pooled: bytes = b""
 
 
 class CoreStats(msgspec.Struct, array_like=True):

@@ -17,15 +17,16 @@ from octavo.ops.cpu.parameters import CpuParameters
 from octavo.ops.interface import (
     F32,
     I32,
+    NO_LOGITS,
     U8,
     KVCacheSpec,
     Model,
     ParameterOps,
-    PhaseCost,
     SampleResult,
     SampleRows,
     StepInputs,
 )
+from octavo.ops.phase_cost import PhaseCost
 from octavo.ops.rope_table import RopeTables
 from octavo.step import TokenRun
 
@@ -116,9 +117,11 @@ class CpuBackend:
                 immediate, CpuOps(immediate.recorder, self._ropes, max_position), model, self._cache, max_position
             )
         recorder = _native.Recorder.create(self._cache)
-        recording = recorder.seal(model.forward(CpuOps(recorder, self._ropes, max_position)))
+        ops = CpuOps(recorder, self._ropes, max_position)
+        logits = model.forward(ops)
+        recording = recorder.seal(logits, ops.hidden)
         executor = _native.Executor.create(self._pool, self._isa, self._cache, recording, max_tokens, max_logits)
-        return TapeProgram(executor, self._cache, max_position)
+        return TapeProgram(executor, self._cache, max_position, has_head=logits is not None)
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         if pairs:
@@ -187,14 +190,18 @@ def _step_arrays(cache: _native.KvCache, max_position: int, inputs: StepInputs) 
 class TapeProgram:
     """A recorded forward pass; a step is one native call with the GIL released."""
 
-    def __init__(self, executor: _native.Executor, cache: _native.KvCache, max_position: int) -> None:
+    def __init__(self, executor: _native.Executor, cache: _native.KvCache, max_position: int, *, has_head: bool) -> None:
         self._executor = executor
         self._cache = cache
         self._max_position = max_position
+        self._has_head = has_head
 
     def run(self, inputs: StepInputs) -> F32:
         self._executor.run(_step_arrays(self._cache, self._max_position, inputs))
-        return self._executor.read(len(inputs.logit_rows))
+        return self._executor.read_logits(len(inputs.logit_rows)) if self._has_head else NO_LOGITS
+
+    def read_hidden(self, first: int, last: int) -> F32:
+        return self._executor.read_hidden(last)[first:]
 
     def start_profile(self) -> None:
         self._executor.set_profiling(True)
@@ -222,7 +229,12 @@ class EagerProgram:
 
     def run(self, inputs: StepInputs) -> F32:
         self._immediate.begin(_step_arrays(self._cache, self._max_position, inputs))
-        return self._immediate.read(self._model.forward(self._ops), len(inputs.logit_rows))
+        logits = self._model.forward(self._ops)
+        return NO_LOGITS if logits is None else self._immediate.read(logits, len(inputs.logit_rows))
+
+    def read_hidden(self, first: int, last: int) -> F32:
+        assert self._ops.hidden is not None, "the model marked no hidden states"
+        return self._immediate.read(self._ops.hidden, last)[first:]
 
     def start_profile(self) -> None:
         raise ConfigError("only the tape counts its costs; leave out enforce_eager to profile", param="profile")

@@ -6,26 +6,39 @@ from collections.abc import Sequence
 
 from octavo import _native
 from octavo.config.model import RopeConfig
-from octavo.ops.interface import AttentionSpec
+from octavo.ops.interface import AttentionSpec, LookupKey
 from octavo.ops.rope_table import RopeTables
+
+_INDEX_KINDS = {
+    "token": _native.IndexKind.token,
+    "position": _native.IndexKind.position,
+    "zero": _native.IndexKind.zero,
+}
 
 
 class CpuOps:
-    """Each call emits one instruction: it is recorded, or runs at once, as the recorder has it. Tensors are native views."""
+    """Each call emits one instruction: it is recorded, or runs at once, as the recorder has it. Tensors are native views.
+
+    hidden   what the model marked as its last hidden states
+    """
 
     def __init__(self, recorder: _native.Recorder, ropes: RopeTables[_native.RopeTable], max_position: int) -> None:
         self._recorder = recorder
         self._ropes = ropes
         self._max_position = max_position
+        self.hidden: _native.View | None = None
 
-    def embedding(self, table: _native.Linear, scale: float = 1.0) -> _native.View:
-        return self._recorder.embedding(table, scale)
+    def embedding(self, table: _native.Linear, scale: float = 1.0, by: LookupKey = "token") -> _native.View:
+        return self._recorder.embedding(table, scale, _INDEX_KINDS[by])
 
     def linear(self, x: _native.View, weight: _native.Linear) -> _native.View:
         return self._recorder.linear(x, weight)
 
     def rms_norm(self, x: _native.View, weight: _native.Vector, eps: float) -> _native.View:
         return self._recorder.rms_norm(x, weight, eps)
+
+    def layer_norm(self, x: _native.View, weight: _native.Vector, bias: _native.Vector, eps: float) -> _native.View:
+        return self._recorder.layer_norm(x, weight, bias, eps)
 
     def add(self, a: _native.View, b: _native.View) -> _native.View:
         return self._recorder.add(a, b)
@@ -52,6 +65,13 @@ class CpuOps:
     def gelu_mul(self, gate_up: _native.View) -> _native.View:
         return self._recorder.gelu_mul(gate_up)
 
+    def gelu(self, x: _native.View) -> _native.View:
+        return self._recorder.gelu(x)
+
+    def hidden_states(self, x: _native.View) -> _native.View:
+        self.hidden = x
+        return x
+
     def select_rows(self, x: _native.View) -> _native.View:
         return self._recorder.select_rows(x)
 
@@ -61,5 +81,12 @@ class CpuOps:
 
 def _layer(spec: AttentionSpec) -> _native.AttentionLayer:
     return _native.attention_layer(
-        spec.layer, spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.scale, spec.window or 0, spec.softcap or 0.0
+        spec.layer,
+        spec.num_heads,
+        spec.num_kv_heads,
+        spec.head_dim,
+        spec.scale,
+        spec.window or 0,
+        spec.softcap or 0.0,
+        spec.causal,
     )

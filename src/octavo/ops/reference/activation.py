@@ -25,6 +25,13 @@ def gelu_mul(gate_up: F32) -> F32:
     return gated
 
 
+def gelu(x: F32) -> F32:
+    """x / 2 * (1 + erf(x / sqrt(2))) (Hendrycks and Gimpel, 2016); numpy has no erf, so that it is taken value by value."""
+    erf = np.fromiter((math.erf(value) for value in (x.ravel() * math.sqrt(0.5)).tolist()), np.float32, x.size)
+    activated: F32 = np.float32(0.5) * x * (np.float32(1) + erf.reshape(x.shape))
+    return activated
+
+
 def softcap(x: F32, cap: float) -> F32:
     """cap * tanh(x / cap)."""
     capped: F32 = np.float32(cap) * np.tanh(x / np.float32(cap))

@@ -1,4 +1,4 @@
-"""The KV cache and causal attention over its blocks."""
+"""The KV cache and attention over its blocks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class KVCache:
                 target[:, new, :, start : start + count] = tokens[:, old, :, first : first + count]
 
     def attend(self, q: F32, inputs: StepInputs, spec: AttentionSpec) -> F32:
-        """Causal attention of q [rows, num_heads * head_dim] over each sequence's blocks -> same shape.
+        """Attention of q [rows, num_heads * head_dim] over each sequence's blocks -> same shape.
 
         Row by row: the arrays of a row's products have the shape its position gives them, whatever else is in the batch.
         Source: Vaswani et al., 2017; blocks as in Kwon et al., 2023.
@@ -97,10 +97,12 @@ class KVCache:
         for index in range(inputs.first_position.size):
             first_row, last_row = inputs.query_start[index], inputs.query_start[index + 1]
             position = int(inputs.first_position[index])
-            keys, values = self._gather(inputs, index, position + int(last_row - first_row), spec.layer)
+            length = position + int(last_row - first_row)
+            keys, values = self._gather(inputs, index, length, spec.layer)
             for row in range(first_row, last_row):
                 start = 0 if spec.window is None else max(0, position + 1 - spec.window)
-                out[row] = _attend_row(q[row], keys[:, start : position + 1], values[:, start : position + 1], spec)
+                end = position + 1 if spec.causal else length
+                out[row] = _attend_row(q[row], keys[:, start:end], values[:, start:end], spec)
                 position += 1
         return out
 

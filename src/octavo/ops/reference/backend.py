@@ -11,15 +11,16 @@ from octavo.errors import ConfigError
 from octavo.ops.interface import (
     F32,
     I32,
+    NO_LOGITS,
     U8,
     KVCacheSpec,
     Model,
     ParameterOps,
-    PhaseCost,
     SampleResult,
     SampleRows,
     StepInputs,
 )
+from octavo.ops.phase_cost import PhaseCost
 from octavo.ops.reference import sample
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.linear import DenseWeight
@@ -34,6 +35,7 @@ class ReferenceProgram:
         self._model = model
         self._ops = ops
         self._max_position = max_position
+        self._hidden: F32 | None = None
 
     def run(self, inputs: StepInputs) -> F32:
         self._ops.inputs, self._ops.max_position = inputs, self._max_position
@@ -41,7 +43,12 @@ class ReferenceProgram:
             logits = self._model.forward(self._ops)
         finally:
             self._ops.inputs = None
-        return logits
+        self._hidden = self._ops.hidden
+        return NO_LOGITS if logits is None else logits
+
+    def read_hidden(self, first: int, last: int) -> F32:
+        assert self._hidden is not None, "the model marked no hidden states"
+        return self._hidden[first:last]
 
     def start_profile(self) -> None:
         raise ConfigError("the reference backend counts no costs; profile with device cpu", param="profile")

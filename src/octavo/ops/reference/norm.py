@@ -7,6 +7,14 @@ import numpy as np
 from octavo.ops.interface import F32
 
 
+def layer_norm(x: F32, weight: F32, bias: F32, eps: float) -> F32:
+    """Each row of x [rows, n] to mean 0 and variance 1, then times weight plus bias. Source: Ba, Kiros and Hinton, 2016."""
+    centered = x - np.mean(x, axis=-1, keepdims=True, dtype=np.float32)
+    variance: F32 = np.mean(np.square(centered), axis=-1, keepdims=True, dtype=np.float32)
+    normed: F32 = centered * (np.float32(1.0) / np.sqrt(variance + np.float32(eps))) * weight + bias
+    return normed
+
+
 def rms_norm(x: F32, weight: F32, eps: float) -> F32:
     """Scale each group of len(weight) columns of x [rows, groups * len(weight)] to unit root mean square, then by weight.
 

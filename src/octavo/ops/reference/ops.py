@@ -10,7 +10,7 @@ from octavo.config.model import RopeConfig
 from octavo.errors import ConfigError
 from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import F32, AttentionSpec, StepInputs
+from octavo.ops.interface import F32, I32, AttentionSpec, LookupKey, StepInputs
 from octavo.ops.reference import activation, linear, norm
 from octavo.ops.reference import rope as rotation
 from octavo.ops.reference.attention import KVCache
@@ -31,6 +31,7 @@ class ReferenceOps:
         self.group_size = group_size
         self.cache: KVCache | None = None
         self.inputs: StepInputs | None = None
+        self.hidden: F32 | None = None
         self.ropes = RopeTables(lambda cosines, sines: (cosines, sines))
         self.max_position = 0
         """Of the program that runs."""
@@ -48,14 +49,18 @@ class ReferenceOps:
     def load_vector(self, tensor: StoredTensor, offset: float = 0.0) -> F32:
         return linear.load_vector(tensor, offset)
 
-    def embedding(self, table: DenseWeight, scale: float = 1.0) -> F32:
-        return linear.embedding(table, self._step.token_ids, scale)
+    def embedding(self, table: DenseWeight, scale: float = 1.0, by: LookupKey = "token") -> F32:
+        keys: dict[LookupKey, I32] = {"token": self._step.token_ids, "position": self._step.positions}
+        return linear.embedding(table, keys.get(by, np.zeros_like(self._step.positions)), scale)
 
     def linear(self, x: F32, weight: DenseWeight) -> F32:
         return linear.linear(x, weight)
 
     def rms_norm(self, x: F32, weight: F32, eps: float) -> F32:
         return norm.rms_norm(x, weight, eps)
+
+    def layer_norm(self, x: F32, weight: F32, bias: F32, eps: float) -> F32:
+        return norm.layer_norm(x, weight, bias, eps)
 
     def add(self, a: F32, b: F32) -> F32:
         return a + b
@@ -77,6 +82,13 @@ class ReferenceOps:
 
     def gelu_mul(self, gate_up: F32) -> F32:
         return activation.gelu_mul(gate_up)
+
+    def gelu(self, x: F32) -> F32:
+        return activation.gelu(x)
+
+    def hidden_states(self, x: F32) -> F32:
+        self.hidden = x
+        return x
 
     def select_rows(self, x: F32) -> F32:
         return x[self._step.logit_rows]

@@ -17,6 +17,8 @@ ADMIN_PREFIX = "/admin"
 class AuthMiddleware:
     """Checks 'Authorization: Bearer KEY' in constant time and notes the key's owner in `scope["state"]["key_owner"]`.
 
+    'x-api-key: KEY' is the same in the words of Anthropic's clients. It counts where there is no Authorization.
+
     api_keys       open all but the admin routes; without any these are open to everybody
     admin_api_key  opens the admin routes, and nothing else; None closes them to everybody
     """
@@ -31,7 +33,7 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             error = self._refusal(scope)
-            await (self._app if error is None else response_of(error))(scope, receive, send)
+            await (self._app if error is None else response_of(error, scope["path"]))(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> OctavoError | None:
         """Why the request must not be routed; None: it may."""
@@ -45,17 +47,19 @@ class AuthMiddleware:
                 return PermissionDeniedError(message)
         if not keys:
             return None
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        owner = _owner(given[0], keys) if len(given) == 1 else None
+        given = _given_keys(scope)
+        owner = keys.owner(given[0]) if len(given) == 1 else None
         if owner is not None:
             scope.setdefault("state", {})["key_owner"] = owner
             return None
         return AuthenticationError(
-            "the API key is wrong" if given else "no API key; send the header 'Authorization: Bearer KEY'"
+            "the API key is wrong" if given else "no API key; send the header 'Authorization: Bearer KEY' or 'x-api-key: KEY'"
         )
 
 
-def _owner(header: bytes, keys: ApiKeys) -> str | None:
-    scheme, _, key = header.partition(b" ")
-    owner = keys.owner(key.strip())
-    return owner if scheme.lower() == b"bearer" else None
+def _given_keys(scope: Scope) -> list[bytes]:
+    """The keys of all Authorization headers; those of x-api-key where there is none. Another scheme gives an empty key."""
+    bearers = [value.partition(b" ") for name, value in scope["headers"] if name == b"authorization"]
+    if bearers:
+        return [key.strip() if scheme.lower() == b"bearer" else b"" for scheme, _, key in bearers]
+    return [value.strip() for name, value in scope["headers"] if name == b"x-api-key"]

@@ -10,6 +10,11 @@ from octavo.errors import EngineDeadError, OctavoError
 from octavo.server.errors import response_of
 from octavo.server.service.inflight import Inflight
 
+GENERATING_PATHS = frozenset(
+    {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate"}
+)
+"""They need the engine core. The others that make work, such as /tokenize, do without."""
+
 
 class DrainMiddleware:
     """Guards POST routes, the ones that make work; health, metrics and model list answer until the end.
@@ -27,15 +32,16 @@ class DrainMiddleware:
             await self._app(scope, receive, send)
             return
         if self._inflight.closed:
-            response = response_of(EngineDeadError("the server is shutting down; try another one", code="shutting_down"))
+            error = EngineDeadError("the server is shutting down; try another one", code="shutting_down")
+            response = response_of(error, scope["path"])
             response.headers["connection"] = "close"
             await response(scope, receive, send)
             return
-        if scope["path"].rstrip("/").endswith("/completions"):
+        if scope["path"] in GENERATING_PATHS:
             try:
                 await self._check_health()
-            except OctavoError as error:
-                await response_of(error)(scope, receive, send)
+            except OctavoError as fault:
+                await response_of(fault, scope["path"])(scope, receive, send)
                 return
         self._inflight.enter()
         try:

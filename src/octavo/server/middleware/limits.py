@@ -32,7 +32,7 @@ class BodyLimitMiddleware:
             return
         declared = _content_length(scope)
         if declared > self._limit:
-            await response_of(self._error(f"the body has {declared} bytes"))(scope, receive, send)
+            await response_of(self._error(f"the body has {declared} bytes"), scope["path"])(scope, receive, send)
             return
         received = 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
@@ -11,19 +11,22 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.engine.frontend.outputs import CompletionOutput
+from octavo.dialogue.calls import ToolCallDelta
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
+from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
 from octavo.server.openai.sampling_fields import SamplingFields, check_common, form_values, request_options, sampling_values
-from octavo.server.openai.template_fields import TemplateFields, render
-from octavo.server.service.generation import EncodedPrompt, Generation, new_request_id
+from octavo.server.openai.template_fields import TemplateFields, conversation, template_options
+from octavo.server.service.chat_turn import ChatRequest, ChatTurn, ChoiceDelta, ChoiceMessage, TemplateOptions, begin_turn
+from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
+from octavo.server.service.tool_plan import NamedTool, ToolChoice
 from octavo.server.sse import DONE, EventStream, JsonAnswer
+from octavo.step import TokenLogprobs
 
 _UNSUPPORTED = {
     **UNSUPPORTED_FIELDS,
@@ -33,9 +36,7 @@ _UNSUPPORTED = {
     "audio": (),
     "prediction": (),
     "web_search_options": (),
-    "reasoning_effort": (),
     "verbosity": ("medium",),
-    "include_reasoning": (True,),
     "documents": (),
     "chat_template": (),
     "echo": (),
@@ -50,6 +51,9 @@ class ChatBody(SamplingFields, TemplateFields):
     max_tokens: Int32 | None = None
     max_completion_tokens: Int32 | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)] | None = None
 
@@ -57,47 +61,68 @@ class ChatBody(SamplingFields, TemplateFields):
 async def create_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
     service = service_of(request)
-    body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
-    job = _Job(body, service, await _generation(body, service, tenant_of(request, body.user)))
+    body, turn = await read_chat(request)
+    job = _Job(body, service, turn)
     if body.stream:
         return EventStream(job.stream())
     return JsonAnswer(job.answer)
 
 
-async def _generation(body: ChatBody, service: Service, tenant: str) -> Generation:
-    """Everything that can be wrong with the body raises here, before any part of it runs."""
+async def read_chat(request: Request) -> tuple[ChatBody, ChatTurn]:
+    """The body of a request and the turn that it asks for, which has not begun. What is wrong with either raises here."""
+    service = service_of(request)
+    body = parse_body(ChatBody, await read_json_object(request), _UNSUPPORTED)
+    asked = await _chat_request(body, service, tenant_of(request, body.user))
+    return body, await begin_turn(service, asked, new_request_id("chatcmpl"))
+
+
+async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRequest:
+    """What the body asks for. What is wrong with it alone raises here, the rest in begin_turn."""
     service.check_model(body.model)
+    service.require_text_model()
     check_common(body)
-    _check_tool_choice(body)
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
     max_tokens = _max_tokens(body)
+    messages, tools = conversation(body, service)
     form = await form_values(body, service)
-    token_ids = await render(body, service, service.max_model_len)
-    service.require_room(len(token_ids), "messages")
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
-    return Generation(
-        request_id=new_request_id("chatcmpl"),
-        prompts=[EncodedPrompt(None, token_ids)],
-        params=service.sampling_params({**sampling_values(body), **form, "max_tokens": max_tokens, "logprobs": logprobs}),
+    return ChatRequest(
+        messages=messages,
+        tools=tools,
+        tool_choice=_tool_choice(body),
+        parallel_tool_calls=body.parallel_tool_calls is not False,
+        template=_template_options(body),
+        form=form.get("structured_outputs"),
+        sampling={**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs},
         options=request_options(body, tenant),
     )
 
 
-def _check_tool_choice(body: ChatBody) -> None:
-    if body.tool_choice not in (None, "none", "auto", "required") and not isinstance(body.tool_choice, dict):
+def _template_options(body: ChatBody) -> TemplateOptions:
+    """reasoning_effort is a variable of the template, unless chat_template_kwargs set it."""
+    options = template_options(body)
+    if not body.reasoning_effort:
+        return options
+    return replace(options, kwargs={"reasoning_effort": body.reasoning_effort, **(options.kwargs or {})})
+
+
+def _tool_choice(body: ChatBody) -> ToolChoice:
+    """Raises InvalidRequestError for what is no choice."""
+    choice = body.tool_choice
+    if isinstance(choice, dict):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if choice.get("type") != "function" or not isinstance(name, str):
+            raise InvalidRequestError(
+                'tool_choice must be {"type": "function", "function": {"name": ...}} where it is an object', param="tool_choice"
+            )
+        return NamedTool(name)
+    if choice not in (None, "none", "auto", "required"):
         raise InvalidRequestError(
-            f"tool_choice is {str(body.tool_choice)[:100]!r}; it must be none, auto, required or an object", param="tool_choice"
+            f"tool_choice is {str(choice)[:100]!r}; it must be none, auto, required or an object", param="tool_choice"
         )
-    if body.tools and body.tool_choice != "none":
-        raise InvalidRequestError(
-            "this server cannot parse tool calls yet; with tools, set tool_choice to none: the model sees the tools, "
-            "and its answer comes back as text",
-            param="tool_choice",
-            code="unsupported_field",
-        )
-    if not body.tools and body.tool_choice not in (None, "none", "auto"):
-        raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
+    return choice or "auto"
 
 
 def _max_tokens(body: ChatBody) -> int | None:
@@ -116,60 +141,87 @@ def _max_tokens(body: ChatBody) -> int | None:
 class _Job:
     """One chat request on its way to an answer, streamed or whole."""
 
-    def __init__(self, body: ChatBody, service: Service, generation: Generation) -> None:
+    def __init__(self, body: ChatBody, service: Service, turn: ChatTurn) -> None:
         self._body = body
-        self._engine = service.engine
         self._tokenizer = service.engine.tokenizer
-        self._generation = generation
-        self._head = answer_head("chat.completion", generation, service)
+        self._turn = turn
+        self._shows_reasoning = body.include_reasoning is not False
+        self._head = answer_head("chat.completion", turn.generation, service)
 
     async def answer(self) -> bytes:
         """The whole answer as JSON."""
-        [result] = await self._generation.collect(self._engine)
         choices = [
             {
                 "index": choice.index,
-                "message": {"role": "assistant", "content": choice.text, "refusal": None},
-                "logprobs": self._logprobs(choice) if self._body.logprobs else None,
+                "message": self._message(choice),
+                "logprobs": self._logprobs(choice.logprobs),
                 "finish_reason": choice.finish_reason,
                 "stop_reason": choice.stop_reason,
             }
-            for choice in result.outputs
+            for choice in await self._turn.collect()
         ]
-        json = {**self._head, "choices": choices, "usage": usage_json(self._generation.usage)}
-        if result.prompt_logprobs is not None:
-            json["prompt_logprobs"] = prompt_logprobs_json(result.prompt_logprobs, self._tokenizer)
+        json = {**self._head, "choices": choices, "usage": usage_json(self._turn.usage)}
+        if self._turn.prompt_logprobs is not None:
+            json["prompt_logprobs"] = prompt_logprobs_json(self._turn.prompt_logprobs, self._tokenizer)
         return encode(json)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """SSE events: per choice the role first, then its text, its finish reason last."""
         writer = ChunkWriter({**self._head, "object": "chat.completion.chunk"}, self._body.stream_options)
-        usage, started = self._generation.usage, False
-        async with aclosing(self._generation.run(self._engine)) as outputs:
-            async for _, output in outputs:
+        usage, started = self._turn.usage, False
+        async with aclosing(self._turn.run()) as outputs:
+            async for deltas in outputs:
                 if not started:
                     started = True
                     nothing_yet = replace(usage, completion_tokens=0)
-                    for index in range(self._generation.n):
+                    for index in range(self._turn.generation.n):
                         yield writer.chunk(_ROLE_CHOICE % index, nothing_yet)
-                for delta in output.outputs:
-                    json = self._choice(delta)
-                    if json is not None:
-                        yield writer.chunk(json, usage)
+                for delta in deltas:
+                    if not self._shows_reasoning:
+                        delta.reasoning = ""
+                    if not delta.is_empty:  # it is while there is an unfinished character, or a possible stop string
+                        yield writer.chunk(self._choice(delta), usage)
         if writer.include_usage:
             yield writer.usage_chunk(usage)
         yield DONE
 
-    def _choice(self, delta: CompletionOutput) -> bytes | None:
-        """The delta as JSON, or None while there is nothing to show (an unfinished character, a possible stop string)."""
-        if not delta.text and delta.finish_reason is None and not delta.logprobs:
-            return None
-        content = b'{"content":' + encode(delta.text) + b"}" if delta.text or delta.logprobs else b"{}"
-        logprobs = encode(self._logprobs(delta)) if self._body.logprobs else b"null"
+    def _message(self, choice: ChoiceMessage) -> dict[str, Any]:
+        """The message, with tool_calls and reasoning where there are any."""
+        message: dict[str, Any] = {"role": "assistant", "content": choice.content, "refusal": None}
+        if choice.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in choice.tool_calls
+            ]
+        if choice.reasoning and self._shows_reasoning:
+            message.update({name: choice.reasoning for name in _REASONING_NAMES})
+        return message
+
+    def _choice(self, delta: ChoiceDelta) -> bytes:
+        if delta.tool_calls or delta.reasoning:
+            parts: dict[str, Any] = {name: delta.reasoning for name in _REASONING_NAMES} if delta.reasoning else {}
+            if delta.content:
+                parts["content"] = delta.content
+            if delta.tool_calls:
+                parts["tool_calls"] = [_call_json(call) for call in delta.tool_calls]
+            content = encode(parts)
+        else:
+            content = b'{"content":' + encode(delta.content) + b"}" if delta.content or delta.logprobs else b"{}"
+        logprobs = encode(self._logprobs(delta.logprobs)) if self._body.logprobs else b"null"
         return choice_json(delta.index, b'"delta":', content, logprobs, encode(delta.finish_reason), encode(delta.stop_reason))
 
-    def _logprobs(self, choice: CompletionOutput) -> dict[str, Any]:
-        return chat_logprobs(choice.logprobs or (), self._tokenizer, self._body.top_logprobs or 0)
+    def _logprobs(self, entries: Sequence[TokenLogprobs] | None) -> dict[str, Any] | None:
+        """The object for these entries; None where none were asked for."""
+        return chat_logprobs(entries or (), self._tokenizer, self._body.top_logprobs or 0) if self._body.logprobs else None
 
 
+def _call_json(call: ToolCallDelta) -> dict[str, Any]:
+    if call.name is None:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"index": call.index, "id": call.id, "type": "function", "function": function}
+
+
+_REASONING_NAMES = ("reasoning_content", "reasoning")
+"""What vLLM called it first, and calls it now."""
 _ROLE_CHOICE = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"stop_reason":null}'

@@ -13,9 +13,9 @@ from starlette.responses import Response
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
+from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.context import service_of, tenant_of
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import UNSUPPORTED_FIELDS, Int32, parse_body
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import CompletionLogprobs, prompt_logprobs_json
 from octavo.server.openai.prompts import read_prompts
@@ -45,16 +45,23 @@ class CompletionBody(SamplingFields):
 async def create_completion(request: Request) -> Response:
     """POST /v1/completions."""
     service = service_of(request)
-    body = parse_body(CompletionBody, await read_json_object(request), _UNSUPPORTED)
-    job = _Job(body, service, await _generation(body, service, tenant_of(request, body.user)))
+    body, generation = await read_completion(request)
+    job = _Job(body, service, generation)
     if body.stream:
         return EventStream(job.stream())
     return JsonAnswer(job.answer)
 
 
+async def read_completion(request: Request) -> tuple[CompletionBody, Generation]:
+    """The body of a request and the generation that it asks for, which has not begun."""
+    body = parse_body(CompletionBody, await read_json_object(request), _UNSUPPORTED)
+    return body, await _generation(body, service_of(request), tenant_of(request, body.user))
+
+
 async def _generation(body: CompletionBody, service: Service, tenant: str) -> Generation:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     service.check_model(body.model)
+    service.require_text_model()
     check_common(body)
     if body.best_of is not None and body.best_of != (body.n or 1):
         raise InvalidRequestError(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from octavo.dialogue.tools import Tools
 from octavo.errors import InvalidRequestError
-from octavo.text.content_format import parse_tool_arguments
 
 MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -31,7 +31,7 @@ def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[st
     """The messages, each with role and content (a string or a list of text parts).
 
     A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming
-    the place, e.g. "messages[2].content[0].type". Arguments of tool calls come as objects, which is what templates expect.
+    the place, e.g. "messages[2].content[0].type".
     """
     if not isinstance(value, list):
         raise _wrong("messages", "must be a list of messages", "invalid_type")
@@ -39,8 +39,7 @@ def read_messages(value: Any, *, template_knows_developer: bool) -> list[dict[st
         raise _wrong("messages", "is empty; give at least one message", "empty_prompt")
     if len(value) > MAX_MESSAGES:
         raise _wrong("messages", f"has {len(value)} entries; at most {MAX_MESSAGES} are allowed")
-    messages = [_read_message(message, f"messages[{index}]", template_knows_developer) for index, message in enumerate(value)]
-    return parse_tool_arguments(messages)
+    return [_read_message(message, f"messages[{index}]", template_knows_developer) for index, message in enumerate(value)]
 
 
 def _read_message(value: Any, where: str, template_knows_developer: bool) -> dict[str, Any]:
@@ -111,12 +110,9 @@ def _read_tool_call(call: Any, where: str) -> dict[str, Any]:
 
 
 def read_tools(value: Any) -> list[dict[str, Any]]:
-    """The tool descriptions for the template: objects of type function with a name."""
+    """The tools, checked as dialogue.tools.Tools does."""
     tools = _as_list(value, "tools")
-    for index, tool in enumerate(tools):
-        function = tool.get("function") if isinstance(tool, dict) else None
-        if not isinstance(function, dict) or not isinstance(function.get("name"), str) or tool.get("type") != "function":
-            raise _wrong(f"tools[{index}]", 'must be {"type": "function", "function": {"name": ...}}', "invalid_type")
+    Tools(tools)
     return tools
 
 

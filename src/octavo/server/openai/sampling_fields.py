@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from octavo.errors import InvalidRequestError
 from octavo.request import MAX_TENANT_LENGTH, MAX_TIMEOUT_S, RequestOptions
 from octavo.sampling_params import SamplingParams
-from octavo.server.openai.body import Body, Count, Int32, Int64
+from octavo.server.body import Body, Count, Int32, Int64
 from octavo.server.openai.structured_fields import StructuredFields, asked_form
 from octavo.server.service.service import Service
 
@@ -48,6 +48,7 @@ class SamplingFields(StructuredFields):
     ignore_eos: bool | None = None
     min_tokens: Count | None = None
     logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[Count] | None = None
     bad_words: list[str] | None = None
     detokenize: bool | None = None
     skip_special_tokens: bool | None = None

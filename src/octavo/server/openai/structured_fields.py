@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.errors import InvalidRequestError, did_you_mean
-from octavo.server.openai.body import Body, asks_for_nothing
+from octavo.server.body import Body, asks_for_nothing
 from octavo.server.service.service import Service
 from octavo.structured_outputs import StructuredOutputsParams
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.errors import InvalidRequestError
-from octavo.server.openai.body import Body
+from octavo.server.body import Body
 from octavo.server.openai.messages import read_messages, read_tools
+from octavo.server.service.chat_turn import TemplateOptions
 from octavo.server.service.service import Service
 
 
@@ -20,19 +21,35 @@ class TemplateFields(Body):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-async def render(body: TemplateFields, service: Service, max_tokens: int) -> list[int]:
-    """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens."""
-    messages = read_messages(body.messages, template_knows_developer=service.template_knows_developer)
+def template_options(body: TemplateFields) -> TemplateOptions:
+    """The switches that the body sets. Raises InvalidRequestError for two that exclude each other."""
     continues = bool(body.continue_final_message)
     if body.add_generation_prompt and continues:
         raise InvalidRequestError(
             "add_generation_prompt and continue_final_message exclude each other", param="continue_final_message"
         )
+    return TemplateOptions(
+        add_generation_prompt=body.add_generation_prompt is not False and not continues,
+        continue_final_message=continues,
+        kwargs=body.chat_template_kwargs,
+    )
+
+
+def conversation(body: TemplateFields, service: Service) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The body's messages and tools, checked. Raises InvalidRequestError naming the place."""
+    messages = read_messages(body.messages, template_knows_developer=service.template_knows_developer)
+    return messages, [] if body.tools is None else read_tools(body.tools)
+
+
+async def render(body: TemplateFields, service: Service, max_tokens: int) -> list[int]:
+    """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens."""
+    messages, tools = conversation(body, service)
+    options = template_options(body)
     return await service.encode_chat(
         messages,
         max_tokens,
-        tools=read_tools(body.tools) or None if body.tools is not None else None,
-        add_generation_prompt=body.add_generation_prompt is not False and not continues,
-        continue_final_message=continues,
-        template_kwargs=body.chat_template_kwargs,
+        tools=tools or None,
+        add_generation_prompt=options.add_generation_prompt,
+        continue_final_message=options.continue_final_message,
+        template_kwargs=options.kwargs,
     )

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.errors import InvalidRequestError
+from octavo.server.body import Body, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
-from octavo.server.openai.body import Body, parse_body
 from octavo.server.openai.template_fields import TemplateFields, render
 from octavo.server.service.service import Service
 
@@ -91,7 +91,7 @@ async def detokenize(request: Request) -> Response:
 
 
 async def tokenizer_info(request: Request) -> Response:
-    """GET /tokenizer_info: the tokenizer's settings, by the names of tokenizer_config.json."""
+    """GET /tokenizer_info: the tokenizer's settings, by the names of tokenizer_config.json, with the chat template in force."""
     service = service_of(request)
     tokenizer = service.engine.tokenizer
     added = {
@@ -105,6 +105,6 @@ async def tokenizer_info(request: Request) -> Response:
         "add_bos_token": tokenizer.adds_bos,
         **tokenizer.spec.special_tokens,
         "added_tokens_decoder": added,
-        "chat_template": tokenizer.spec.chat_templates.get("default"),
+        "chat_template": service.engine.chat_template.source,
     }
     return json_response(msgspec.json.encode(info))

@@ -8,8 +8,10 @@ from typing import Any, Protocol
 from octavo.config.model import ModelConfig
 from octavo.config.resolved import ResolvedConfig
 from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
+from octavo.pooling_params import PoolingParams
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
@@ -49,6 +51,12 @@ class Engine(Protocol):
         output_kind: RequestOutputKind,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Deliver what output_kind says. Closing the generator aborts the request."""
+        ...
+
+    def encode(
+        self, prompt: list[int], pooling_params: PoolingParams, request_id: str, options: RequestOptions
+    ) -> AsyncGenerator[PoolingRequestOutput, None]:
+        """Deliver the embedding of one prompt. Closing the generator aborts the request."""
         ...
 
     async def check_form(self, form: StructuredOutputsParams) -> None:

@@ -9,12 +9,16 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
+from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
+
+OutputT = TypeVar("OutputT")
 
 QUEUE_SIZE = 64
 """Outputs of a several-prompt request waiting for the writer; beyond it the engine's own queue holds (and merges) them."""
@@ -45,6 +49,7 @@ class Generation:
     """What the handlers hand to the engine, and what it costs.
 
     counts_completion  False for an echo of the prompt alone, where the engine's one token is not part of the answer
+    record             the ledger's entry of the prompt that delivered last: its times
     """
 
     request_id: str
@@ -53,6 +58,7 @@ class Generation:
     options: RequestOptions
     counts_completion: bool = True
     usage: Usage = field(default_factory=Usage)
+    record: RequestRecord | None = None
 
     @property
     def n(self) -> int:
@@ -77,7 +83,7 @@ class Generation:
         starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
         # They fill half of the seats, as one request does in the scheduler: whoever comes meanwhile finds room beside them.
         at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2 // self.n)
-        async with aclosing(_merged(starts, at_once)) as outputs:
+        async with aclosing(merged(starts, at_once)) as outputs:
             async for index, output in outputs:
                 self._count(output, index, cached)
                 yield index, output
@@ -104,6 +110,7 @@ class Generation:
         """Count a delivery of prompt `index` into usage. Raises what `run` does for one that the engine ended."""
         self.usage.cached_tokens += output.num_cached_tokens - cached[index]
         cached[index] = output.num_cached_tokens
+        self.record = output.metrics
         for choice in output.outputs:
             if self.counts_completion:
                 self.usage.completion_tokens += len(choice.token_ids)
@@ -113,16 +120,16 @@ class Generation:
                 raise RequestFailedError(output.error or "the engine could not complete this request")
 
 
-def new_request_id(prefix: str) -> str:
+def new_request_id(prefix: str, separator: str = "-") -> str:
     """A fresh id; the engine's request id is the answer's, too, so a log line and an answer can be matched."""
-    return f"{prefix}-{secrets.token_hex(16)}"
+    return f"{prefix}{separator}{secrets.token_hex(16)}"
 
 
-async def _merged(
-    starts: Sequence[Callable[[], AsyncGenerator[RequestOutput, None]]], at_once: int
-) -> AsyncGenerator[tuple[int, RequestOutput], None]:
+async def merged(
+    starts: Sequence[Callable[[], AsyncGenerator[OutputT, None]]], at_once: int
+) -> AsyncGenerator[tuple[int, OutputT], None]:
     """The deliveries of all streams in the order they come, at_once of them running. The first error ends them all."""
-    queue: asyncio.Queue[tuple[int, RequestOutput | Exception | None]] = asyncio.Queue(QUEUE_SIZE)
+    queue: asyncio.Queue[tuple[int, OutputT | Exception | None]] = asyncio.Queue(QUEUE_SIZE)
     places = asyncio.Semaphore(at_once)
 
     async def pump(index: int) -> None:

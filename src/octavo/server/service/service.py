@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from octavo.dialogue.dialect import Dialect
+from octavo.dialogue.history import as_template_wants
+from octavo.engine.frontend.input import require_text_model
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
 from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
@@ -28,12 +31,14 @@ class Service:
     model_names         the names it goes by; the first stands in the `model` field of answers
     key_names_tenant    whose a request is says its API key, not its `user` field
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
+    dialect             how the model writes reasoning and tool calls
     """
 
     engine: Engine
     model_names: tuple[str, ...]
     key_names_tenant: bool
     system_fingerprint: str
+    dialect: Dialect
     created: int = field(default_factory=lambda: int(time.time()))
     _chat_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_PROCESSES, "octavo-chat"))
 
@@ -65,6 +70,10 @@ class Service:
                 code="model_not_found",
             )
 
+    def require_text_model(self) -> None:
+        """Raise InvalidRequestError for a model that makes embeddings alone."""
+        require_text_model(self.engine.model_config)
+
     def tenant(self, key_owner: str | None, user: str | None) -> str:
         """Whose request it is: the owner of its key where there are several keys, else the `user` it names."""
         if self.key_names_tenant and key_owner is not None:
@@ -94,16 +103,17 @@ class Service:
         continue_final_message: bool,
         template_kwargs: Mapping[str, Any] | None,
     ) -> list[int]:
-        """Token ids of a conversation; early refusal as for a text.
+        """Token ids of a conversation; early refusal as for a text. Tools are shown also where the template knows none.
 
         In threads of their own: a slow template waits for its process there, and must not take the threads of other work.
         """
+        shown, shown_tools = as_template_wants(self.dialect, messages, tools)
         encode = partial(
             encode_chat,
             self.engine.tokenizer,
             self.engine.chat_template,
-            messages,
-            tools=tools,
+            shown,
+            tools=shown_tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
             template_kwargs=template_kwargs,

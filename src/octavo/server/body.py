@@ -39,7 +39,6 @@ HARMLESS_FIELDS = frozenset(
         "safety_identifier",
         "prompt_cache_key",
         "prompt_cache_retention",
-        "parallel_tool_calls",
         "request_id",
     }
 )
@@ -50,7 +49,6 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
     "length_penalty": (1.0,),
     "early_stopping": (),
     "guided_decoding_backend": ("auto",),
-    "allowed_token_ids": (),
     "logits_processors": (),
     "truncate_prompt_tokens": (),
     "return_tokens_as_token_ids": (),
@@ -61,7 +59,7 @@ UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
 }
 """Fields other servers know and this one does not do, with the values that ask for nothing, besides the empty ones."""
 
-EMPTY_MATTERS = frozenset({"prompt", "messages", "tokens"})
+EMPTY_MATTERS = frozenset({"prompt", "messages", "tokens", "input", "query", "queries", "documents", "text_1", "text_2"})
 """Fields in which an empty value is an answer to be refused, or one of its own."""
 
 

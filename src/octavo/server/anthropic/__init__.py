@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: one answer to a conversation, as content blocks."""
