@@ -1,6 +1,7 @@
 # make serve   install octavo into .venv and serve the embedded model
 # make test    install with development tools and run every test
 # make fuzz    load thousands of damaged model files, send thousands of hostile requests (about 8 minutes; a slice is in make test)
+# make schemas SCHEMAS=FILE   send each JSON schema of a file to a server and check the answers (10 minutes for 300)
 # make sanitize   build the native core with ASan and UBSan into build/sanitize, run its tests and a slice of the fuzz under them
 # make test-clients   install clients of other makers (400 MB) and run the tests that ask through them
 # make lint    ruff, mypy, house checks
@@ -16,7 +17,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=
 
-.PHONY: serve chat test test-clients fuzz sanitize lint bench oracle clean
+.PHONY: serve chat test test-clients fuzz schemas sanitize lint bench oracle clean
 
 serve: $(STAMPS)/install
 	@$(BIN)/octavo serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -41,6 +42,9 @@ lint: $(STAMPS)/dev
 fuzz: $(STAMPS)/dev
 	$(BIN)/python -m tests.fuzz.files $(ARGS)
 	$(BIN)/python -m tests.fuzz.hostile_http
+
+schemas: $(STAMPS)/dev
+	$(BIN)/python benchmarks/structured_outputs.py campaign $(SCHEMAS)
 
 # The interpreter below the environment, for it does not know the editable install, whose native core would come first.
 # Leaks are Python's to judge: an interpreter that ends gives back little.

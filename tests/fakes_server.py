@@ -42,13 +42,13 @@ TEMPLATE = (
 )
 
 
-def byte_tokenizer() -> Tokenizer:
-    """One token per byte (ids 0..255 in byte-level order), then <|bos|>, <|im_start|>, <|im_end|>."""
+def byte_tokenizer(*more: str) -> Tokenizer:
+    """One token per byte (ids 0..255 in byte-level order), then <|bos|>, <|im_start|>, <|im_end|>, and more control tokens."""
     alphabet = sorted(ByteLevel.alphabet())
     backend = Backend(BPE({char: index for index, char in enumerate(alphabet)}, []))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = ByteLevelDecoder()
-    backend.add_special_tokens([AddedToken(text, special=True) for text in ("<|bos|>", "<|im_start|>", "<|im_end|>")])
+    backend.add_special_tokens([AddedToken(text, special=True) for text in ("<|bos|>", "<|im_start|>", "<|im_end|>", *more)])
     spec = TokenizerSpec(
         source="fake",
         bos_token_id=256,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from octavo.engine.args import AsyncEngineArgs, EngineArgs
     from octavo.engine.frontend.async_llm_engine import AsyncLLMEngine
+    from octavo.engine.frontend.beam_search import BeamSearchOutput, BeamSearchParams, BeamSearchSequence
     from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
     from octavo.engine.frontend.pooling_outputs import EmbeddingRequestOutput, PoolingRequestOutput, ScoringRequestOutput
     from octavo.engine.frontend.prompt import TextPrompt, TokensPrompt
@@ -27,6 +28,9 @@ __all__ = [
     "LLM",
     "AsyncEngineArgs",
     "AsyncLLMEngine",
+    "BeamSearchOutput",
+    "BeamSearchParams",
+    "BeamSearchSequence",
     "CompletionOutput",
     "EmbeddingRequestOutput",
     "EngineArgs",
@@ -49,6 +53,9 @@ _HOMES = {
     "LLM": "octavo.llm",
     "AsyncEngineArgs": "octavo.engine.args",
     "AsyncLLMEngine": "octavo.engine.frontend.async_llm_engine",
+    "BeamSearchOutput": "octavo.engine.frontend.beam_search",
+    "BeamSearchParams": "octavo.engine.frontend.beam_search",
+    "BeamSearchSequence": "octavo.engine.frontend.beam_search",
     "CompletionOutput": "octavo.engine.frontend.outputs",
     "EmbeddingRequestOutput": "octavo.engine.frontend.pooling_outputs",
     "EngineArgs": "octavo.engine.args",

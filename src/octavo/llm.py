@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+from octavo.dialogue.dialect import choose_dialect
+from octavo.dialogue.history import as_template_wants
+from octavo.dialogue.tools import Tools
 from octavo.engine.args import EngineArgs
+from octavo.engine.frontend.beam_search import BeamSearch, BeamSearchOutput, BeamSearchParams, BeamSearchSequence
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.pooling import cosine
 from octavo.engine.frontend.pooling_outputs import (
@@ -19,16 +20,17 @@ from octavo.engine.frontend.pooling_outputs import (
     ScoringOutput,
     ScoringRequestOutput,
 )
-from octavo.engine.frontend.prompt import Prompt
+from octavo.engine.frontend.prompt import Prompt, TokensPrompt, read_prompt
 from octavo.engine.guard import Guard, guarded
 from octavo.engine.llm_engine import LLMEngine
+from octavo.engine.progress import UseTqdm, completion_bar
 from octavo.errors import InvalidRequestError
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.progress import PullProgress
 from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.text.chat_encoding import encode_chat
-from octavo.text.chat_template import ChatTemplate
+from octavo.text.content_format import content_format
 from octavo.text.tokenizer_face import TokenizerFace
 
 ValueT = TypeVar("ValueT")
@@ -58,7 +60,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        use_tqdm: bool = True,
+        use_tqdm: UseTqdm = True,
         lora_request: None = None,
         priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
@@ -66,7 +68,7 @@ class LLM:
 
         prompts          text, token ids, a TextPrompt or TokensPrompt, or a list of such
         sampling_params  one for all, one per prompt, or None for the model's own defaults
-        use_tqdm         show a progress bar
+        use_tqdm         show a progress bar, or what makes one, such as functools.partial(tqdm, leave=False)
         lora_request     there are no adapters: None
         priority         one for all or one per prompt, lower first; for the scheduler policy that reads it
         Raises InvalidRequestError naming the prompt's index if any is refused; nothing is computed then. A request that fails
@@ -77,42 +79,96 @@ class LLM:
         given = self.get_default_sampling_params() if sampling_params is None else sampling_params
         params = _per_prompt("sampling_params", given, SamplingParams, len(batch))
         priorities = _per_prompt("priority", 0 if priority is None else priority, int, len(batch))
-        return self._run_all("completions", batch, params, priorities, bool(use_tqdm))
+        return self._run_all("completions", batch, params, priorities, use_tqdm)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        use_tqdm: bool = True,
+        use_tqdm: UseTqdm = True,
         lora_request: None = None,
         chat_template: str | None = None,
-        *,
+        chat_template_content_format: str = "auto",
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         tools: Sequence[Mapping[str, Any]] | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
+        *,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         priority: int | Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja)."""
+        """Answer one conversation or a list of them, rendered with the model's chat template or the given one (Jinja).
+
+        tools are shown to the model, also where its template knows none; its calls come back as the text that it writes.
+
+        chat_template_content_format  how the template gets the content of messages: as a text ("string"), as a list of parts
+                                      ("openai"), or as it wants it ("auto")
+        documents                     what the template is to show the model besides the conversation, if it knows how
+        """
         engine = self.llm_engine
         template = engine.chat_template
         if chat_template is not None:
-            template = ChatTemplate.for_tokenizer(engine.tokenizer, chat_template)
+            template = template.with_source(chat_template)
+        form = content_format(chat_template_content_format)
         one = not messages or isinstance(messages[0], Mapping)
         conversations = cast("Sequence[Sequence[Message]]", [messages] if one else messages)
+        dialect = choose_dialect(template.sources, knows_tools=template.knows_tools)
+        given = Tools(tools).given if tools else None
+        shown = [as_template_wants(dialect, conversation, given) for conversation in conversations]
         prompts = [
             encode_chat(
                 engine.tokenizer,
                 template,
                 [_with_content(message) for message in conversation],
-                tools=tools,
+                tools=shown_tools,
+                documents=documents,
                 add_generation_prompt=add_generation_prompt,
                 continue_final_message=continue_final_message,
                 template_kwargs=chat_template_kwargs,
+                content_format=form,
             )
-            for conversation in conversations
+            for conversation, shown_tools in shown
         ]
-        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, lora_request=lora_request, priority=priority)
+        return self.generate(
+            [self._rendered(ids) for ids in prompts],
+            sampling_params,
+            use_tqdm=use_tqdm,
+            lora_request=lora_request,
+            priority=priority,
+        )
+
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        lora_request: None = None,
+        use_tqdm: UseTqdm = False,
+    ) -> list[BeamSearchOutput]:
+        """The params.beam_width likeliest continuations of every prompt, the best first; the same in every run.
+
+        use_tqdm  show a progress bar for each token of all beams together
+        Raises InvalidRequestError as `generate` does.
+        """
+        engine, tokenizer = self.llm_engine, self.llm_engine.tokenizer
+        parts, searches = [], []
+        for index, prompt in enumerate(_as_batch(prompts)):
+            with _named(index):
+                parts.append(read_prompt(prompt))
+                token_ids = engine.token_ids(parts[-1])
+            searches.append(BeamSearch(token_ids, params, engine.eos_token_ids, engine.max_model_len))
+        while any(search.prompts for search in searches):
+            steps = [
+                [TokensPrompt(prompt_token_ids=ids, cache_salt=part.cache_salt or "") for ids in search.prompts]
+                for part, search in zip(parts, searches, strict=True)
+            ]
+            together = [prompt for step in steps for prompt in step]
+            outputs = iter(self.generate(together, params.sampling, use_tqdm=use_tqdm, lora_request=lora_request))
+            for search, step in zip(searches, steps, strict=True):
+                search.advance([next(outputs).next_logprobs() for _ in step])
+        return [
+            BeamSearchOutput([BeamSearchSequence.of(search.prompt_token_ids, beam, tokenizer) for beam in search.best()])
+            for search in searches
+        ]
 
     @guarded
     def encode(
@@ -121,7 +177,7 @@ class LLM:
         pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         *,
         truncate_prompt_tokens: int | None = None,
-        use_tqdm: bool = True,
+        use_tqdm: UseTqdm = True,
         lora_request: None = None,
         pooling_task: str | None = None,
     ) -> list[PoolingRequestOutput]:
@@ -140,7 +196,7 @@ class LLM:
             one.task = one.task if pooling_task is None else pooling_task
             if truncate_prompt_tokens is not None:
                 one.truncate_prompt_tokens = truncate_prompt_tokens
-        outputs = self._run_all("embeddings", batch, params, [0] * len(batch), bool(use_tqdm))
+        outputs = self._run_all("embeddings", batch, params, [0] * len(batch), use_tqdm)
         return [PoolingRequestOutput.of(output) for output in outputs]
 
     def embed(
@@ -148,7 +204,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         *,
         truncate_prompt_tokens: int | None = None,
-        use_tqdm: bool = True,
+        use_tqdm: UseTqdm = True,
         pooling_params: PoolingParams | Sequence[PoolingParams] | None = None,
         lora_request: None = None,
     ) -> list[EmbeddingRequestOutput]:
@@ -168,7 +224,7 @@ class LLM:
         data_2: Prompt | Sequence[Prompt],
         *,
         truncate_prompt_tokens: int | None = None,
-        use_tqdm: bool = True,
+        use_tqdm: UseTqdm = True,
         pooling_params: PoolingParams | None = None,
         lora_request: None = None,
     ) -> list[ScoringRequestOutput]:
@@ -228,14 +284,14 @@ class LLM:
         prompts: Sequence[Prompt],
         params: Sequence[SamplingParams | PoolingParams],
         priorities: Sequence[int],
-        show_progress: bool,
+        use_tqdm: UseTqdm,
     ) -> list[RequestOutput]:
         """Run one request per prompt to its end. Raises InvalidRequestError naming the prompt; nothing is computed then."""
         request_ids: list[str] = []
         try:
             for index, request in enumerate(zip(prompts, params, priorities, strict=True)):
                 request_ids.append(self._add(index, *request))
-            return self._run(what, request_ids, show_progress)
+            return self._run(what, request_ids, use_tqdm)
         except BaseException:
             # Refused, or interrupted from the keyboard: leave nothing behind for the next call.
             self.llm_engine.abort_request(request_ids)
@@ -245,29 +301,37 @@ class LLM:
     def _add(self, index: int, prompt: Prompt, params: SamplingParams | PoolingParams, priority: int) -> str:
         request_id = f"{self._num_requests}"
         self._num_requests += 1
-        try:
+        with _named(index):
             self.llm_engine.add_request(
                 request_id, prompt, params, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY
             )
-        except InvalidRequestError as error:
-            error.message = f"prompt {index}: {error.message}"
-            error.args = (error.message,)
-            raise
         return request_id
 
-    def _run(self, what: str, request_ids: list[str], show_progress: bool) -> list[RequestOutput]:
+    def _rendered(self, token_ids: list[int]) -> TokensPrompt:
+        """A conversation as a prompt, with its text for the output."""
+        text = self.llm_engine.tokenizer.decode(token_ids, skip_special_tokens=False)
+        return TokensPrompt(prompt_token_ids=token_ids, prompt=text)
+
+    def _run(self, what: str, request_ids: list[str], use_tqdm: UseTqdm) -> list[RequestOutput]:
         """Step until every request has ended; outputs in the order of request_ids."""
         finished: dict[str, RequestOutput] = {}
-        with _progress_bar(disable=not show_progress) as progress:
-            task = progress.add_task(what, total=len(request_ids), rate="")
-            start_s, num_tokens = time.monotonic(), 0
+        with completion_bar(use_tqdm, what, len(request_ids)) as advance:
             while self.llm_engine.has_unfinished_requests():
                 for output in self.llm_engine.step():
                     finished[output.request_id] = output
-                    num_tokens += sum(len(choice.token_ids) for choice in output.outputs)
-                    rate = f"{num_tokens / max(1e-9, time.monotonic() - start_s):.1f} tokens/s"
-                    progress.update(task, advance=1, rate=rate)
+                    advance(sum(len(choice.token_ids) for choice in output.outputs))
         return [finished[request_id] for request_id in request_ids]
+
+
+@contextmanager
+def _named(index: int) -> Iterator[None]:
+    """Within it, a refusal says which prompt it is about."""
+    try:
+        yield
+    except InvalidRequestError as error:
+        error.message = f"prompt {index}: {error.message}"
+        error.args = (error.message,)
+        raise
 
 
 def _per_prompt(name: str, given: Any, kind: type[ValueT], count: int) -> list[ValueT]:
@@ -299,16 +363,3 @@ def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, (str, Mapping)) or (len(prompts) > 0 and isinstance(prompts[0], int)):
         return [cast(Prompt, prompts)]
     return list(cast("Sequence[Prompt]", prompts))
-
-
-def _progress_bar(*, disable: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[rate]}"),
-        console=Console(stderr=True),
-        transient=True,
-        disable=disable,
-    )

@@ -17,6 +17,7 @@ MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 512
 MAX_BAD_WORDS = 256
 MAX_LOGIT_BIAS = 1024
+MAX_BIAS = 100.0
 MAX_ALLOWED_TOKENS = 1 << 19
 MAX_LOGPROBS = 20
 MAX_N = 64
@@ -59,6 +60,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     skip_special_tokens leave control tokens out of the text
     spaces_between_special_tokens  both values give the same text: control tokens stand in it as they are
     structured_outputs  the form the output is held to: StructuredOutputsParams, or a mapping of its fields
+    truncate_prompt_tokens  most tokens of the prompt that are kept, its last ones; -1: as many as the context leaves
     output_kind         what each delivery of LLMEngine and AsyncLLMEngine holds; LLM always delivers once
 
     The fields in `ABSENT` are vLLM's; only the values that ask for nothing are taken. bad_words_ids is the engine's: the token
@@ -90,6 +92,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     structured_outputs: StructuredOutputsParams | None = None
+    truncate_prompt_tokens: int | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     bad_words_ids: list[list[int]] = []
     shown_token_ids: list[int] = []
@@ -99,12 +102,11 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     early_stopping: Any = None
     logits_processors: Any = None
     guided_decoding: Any = None
-    truncate_prompt_tokens: Any = None
     extra_args: Any = None
 
     def __post_init__(self) -> None:
         """Raises InvalidRequestError naming the first field of a wrong type or out of range."""
-        for name, (kind, low, high, low_open) in _NUMBERS.items():
+        for name, (kind, low, high, low_open) in NUMBERS.items():
             value, default = getattr(self, name), _DEFAULTS[name]
             if value is not default:
                 setattr(self, name, default if value is None else _number(name, value, kind, low, high, low_open))
@@ -157,17 +159,19 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
 
 ABSENT: dict[str, tuple[tuple[Any, ...], str]] = {
     "best_of": ((), "use n, and choose among the outputs by cumulative_logprob"),
-    "use_beam_search": ((False,), "use n and temperature"),
-    "length_penalty": ((1.0,), "it belongs to beam search, which there is not"),
-    "early_stopping": ((False,), "it belongs to beam search, which there is not"),
-    "logits_processors": (([],), "use logit_bias or bad_words"),
+    "use_beam_search": ((False,), "call LLM.beam_search with BeamSearchParams"),
+    "length_penalty": ((1.0,), "it belongs to beam search: see BeamSearchParams"),
+    "early_stopping": ((False,), "a beam search ends with max_tokens, or when no beam is left"),
+    "logits_processors": (
+        ([],),
+        "the sampler is native and calls no Python: use logit_bias, allowed_token_ids, bad_words or structured_outputs",
+    ),
     "guided_decoding": ((), "use structured_outputs"),
-    "truncate_prompt_tokens": ((), "cut the prompt's token ids before the call"),
     "extra_args": (({},), "no plug-in reads it"),
 }
 """Fields of vLLM's SamplingParams that are not here: the values that ask for nothing, and what to do instead."""
 
-_NUMBERS: dict[str, tuple[type, float, float | None, bool]] = {
+NUMBERS: dict[str, tuple[type, float, float | None, bool]] = {
     "n": (int, 1, MAX_N, False),
     "max_tokens": (int, 1, _INT64, False),
     "min_tokens": (int, 0, _INT64, False),
@@ -181,6 +185,7 @@ _NUMBERS: dict[str, tuple[type, float, float | None, bool]] = {
     "seed": (int, -_INT64 - 1, _INT64, False),
     "logprobs": (int, 0, MAX_LOGPROBS, False),
     "prompt_logprobs": (int, 0, MAX_LOGPROBS, False),
+    "truncate_prompt_tokens": (int, -1, None, False),
 }
 """Field -> type, lowest and highest value, and whether the lowest is excluded."""
 _SWITCHES = (
@@ -203,16 +208,16 @@ def _number(name: str, value: Any, kind: type, low: float, high: float | None, l
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise _wrong(name, value, noun)
     if not isinstance(value, int) and (not math.isfinite(value) or (kind is int and value % 1)):
-        raise _wrong(name, value, f"{noun}, {_range_text(low, high, low_open)}")
+        raise _wrong(name, value, f"{noun}, {range_text(low, high, low_open)}")
     if kind is float and isinstance(value, int) and abs(value) > _INT64:
-        raise _wrong(name, value, _range_text(low, high, low_open))
+        raise _wrong(name, value, range_text(low, high, low_open))
     checked = kind(value)
     if checked < low or (low_open and checked == low) or (high is not None and checked > high):
-        raise _wrong(name, value, _range_text(low, high, low_open))
+        raise _wrong(name, value, range_text(low, high, low_open))
     return checked
 
 
-def _range_text(low: float, high: float | None, low_open: bool) -> str:
+def range_text(low: float, high: float | None, low_open: bool) -> str:
     """The allowed values in words; a limit of 64 bits is no limit for a reader."""
     if high is None or high == _INT64:
         return "a whole number of 64 bits" if low < -1 else f"{low:g} or more"
@@ -266,7 +271,7 @@ def _allowed(value: Any) -> list[int]:
     token_ids = sorted(set(_token_ids("allowed_token_ids", value, MAX_ALLOWED_TOKENS)))
     if not token_ids:
         raise InvalidRequestError(
-            "allowed_token_ids is empty, so that no token could be chosen; name some, or leave it out", param="allowed_token_ids"
+            "allowed_token_ids is empty: no token could be chosen; name some, or leave it out", param="allowed_token_ids"
         )
     return token_ids
 
@@ -284,11 +289,11 @@ def _bias(value: Any) -> dict[int, float] | None:
 
 
 def _bias_value(value: Any) -> float:
-    """The nearest number in [-100, 100], as in vLLM: at its ends a token comes always or never already."""
+    """The nearest number in [-MAX_BIAS, MAX_BIAS], as in vLLM: at its ends a token comes always or never already."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
         raise _wrong("logit_bias", value, "a number")
     number: Any = value
-    return float(max(-100, min(100, number)))
+    return float(max(-MAX_BIAS, min(MAX_BIAS, number)))
 
 
 def _bias_key(key: Any) -> int:

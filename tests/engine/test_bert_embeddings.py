@@ -70,7 +70,7 @@ def test_text_goes_through_wordpiece(llm: LLM) -> None:
 
 
 def test_it_generates_no_text(llm: LLM) -> None:
-    with pytest.raises(InvalidRequestError, match="is an encoder: it makes embeddings and generates no text"):
+    with pytest.raises(InvalidRequestError, match="makes embeddings and generates no text"):
         llm.generate("the cat", use_tqdm=False)
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.fakes import ids, write_model
+from tests import tiny_models
+from tests.checkpoints import parameter_shapes
+from tests.fakes import byte_backend, ids, write_model
 
 from octavo import LLM, LLMEngine, PoolingParams, SamplingParams
+from octavo.config.engine import EngineConfig
 from octavo.engine.args import EngineArgs
+from octavo.engine.core.build import BuiltCore, build_core
+from octavo.engine.core.retry import Worker
 from octavo.errors import ConfigError, InvalidRequestError
+from octavo.loader.checkpoint import open_config
 from octavo.ops.interface import F32
 from octavo.pooling_params import POOLING_KINDS
+from octavo.step import Relayout, RelayoutResult, StepPlan, StepResult
 
 TEXTS = ["a", "the quick brown fox", "the quick brown fox jumps over the lazy dog " * 4, "x" * 200, "the quick brown"]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
@@ -102,6 +110,74 @@ def test_preemption_changes_no_byte(model: str, kind: str, mode: str) -> None:
         engine.check_integrity()
 
 
+class Flaky:
+    """A worker whose first step with a prompt half computed beside another sequence fails as a whole."""
+
+    def __init__(self, inner: Worker) -> None:
+        self._inner = inner
+        self._plan: StepPlan
+        self.num_failures = 0
+
+    def start(self, plan: StepPlan) -> None:
+        self._plan = plan
+        self._inner.start(plan)
+
+    def finish(self) -> StepResult:
+        shares = self._plan.sequences
+        if not self.num_failures and len(shares) > 1 and any(share.num_computed > 0 for share in shares):
+            self.num_failures += 1
+            self._inner.finish()
+            raise FloatingPointError("the step failed")
+        return self._inner.finish()
+
+    def drop(self) -> None:
+        self._inner.drop()
+
+    def reconfigure(self, relayout: Relayout) -> RelayoutResult:
+        return self._inner.reconfigure(relayout)
+
+
+@pytest.mark.parametrize("kind", POOLING_KINDS)
+def test_a_failed_step_changes_no_byte(model: str, kind: str) -> None:
+    texts = ["q" * 60, "r" * 50]
+    with tiny(model, kind) as llm:
+        alone = [vector.tobytes() for vector in vectors(llm, texts)]
+    workers: list[Flaky] = []
+
+    def flaky(inner: Worker) -> Flaky:
+        workers.append(Flaky(inner))
+        return workers[0]
+
+    assert in_small_steps(model, kind, texts, lambda config: build_core(config, flaky)) == alone
+    assert workers[0].num_failures == 1
+
+
+@pytest.mark.parametrize("kind", POOLING_KINDS)
+def test_steps_in_flight_change_no_byte(model: str, kind: str) -> None:
+    texts = ["q" * 60, "r" * 50, "s", "t" * 9]
+    with tiny(model, kind) as llm:
+        alone = [vector.tobytes() for vector in vectors(llm, texts)]
+    for depth in (2, 3):
+        assert in_small_steps(model, kind, texts, partial(build_core, depth=depth)) == alone
+
+
+def in_small_steps(model: str, kind: str, texts: list[str], make_core: Callable[[EngineConfig], BuiltCore]) -> list[bytes]:
+    """The vectors of texts whose prompts take many steps, by an engine with this core."""
+    small = {"max_num_batched_tokens": 16, "chunked_prefill_size": 8, "max_num_seqs": 4}
+    args = EngineArgs(model, load_format="dummy", pooler_config=f'{{"pooling_type": "{kind}"}}', **small)
+    engine = LLMEngine(args.create_engine_config(), make_core=make_core)
+    for index, text in enumerate(texts):
+        engine.add_request(str(index), text, PoolingParams())
+    found: dict[str, bytes] = {}
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            assert output.error is None and output.pooled is not None
+            found[output.request_id] = output.pooled.tobytes()
+    engine.check_integrity()
+    engine.shutdown()
+    return [found[str(index)] for index in range(len(texts))]
+
+
 def test_one_that_reads_every_row_takes_nothing_from_the_prefix_cache(model: str) -> None:
     for kind, hits in (("last", 175), ("mean", 0), ("cls", 0)):
         with tiny(model, kind) as llm:
@@ -149,6 +225,30 @@ def test_a_pooler_config_that_says_nothing_known_is_refused(model: str, config: 
     with pytest.raises(ConfigError) as caught:
         LLMEngine.from_engine_args(EngineArgs(model, load_format="dummy", pooler_config=config))
     assert caught.value.param == "pooler_config"
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "mistral-window", "qwen2", "qwen3-tied"])
+def test_a_decoder_may_have_been_saved_without_its_head(tmp_path: Path, name: str) -> None:
+    config = tiny_models.VARIANTS[name].config
+    architecture = config["architectures"][0]
+    folder = tiny_models.write_folder(tmp_path / "whole", config, {})
+    shapes = parameter_shapes(open_config(folder)[0])
+    tensors = {key: tiny_models.weight(key, shape, architecture) for key, shape in shapes.items()}
+    tiny_models.write_folder(folder, config, tensors)
+    bare = {key.removeprefix("model."): tensor for key, tensor in tensors.items() if key != "lm_head.weight"}
+    without = {**config, "architectures": [architecture.replace("ForCausalLM", "Model")]}
+    headless = tiny_models.write_folder(tmp_path / "headless", without, bare)
+    for path in (folder, headless):
+        byte_backend().save(str(path / "tokenizer.json"))
+    prompts = [tiny_models.prompt(name, length) for length in (3, 40)]
+    found = []
+    for path in (folder, headless):
+        with LLM(str(path), num_threads=1) as llm:
+            found.append([output.outputs.data.tobytes() for output in llm.encode(prompts, use_tqdm=False)])
+            if path is headless:
+                with pytest.raises(InvalidRequestError, match="generates no text"):
+                    llm.generate(prompts, use_tqdm=False)
+    assert found[0] == found[1]
 
 
 @pytest.fixture(scope="module")

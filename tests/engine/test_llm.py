@@ -75,9 +75,65 @@ def test_chat_renders_the_template(llm: LLM) -> None:
     assert len(llm.chat([messages, messages], GREEDY, use_tqdm=False)) == 2
 
 
+def test_the_form_of_content_can_be_chosen(llm: LLM) -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    listed = "[{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}]"
+    for form, prompt in (("auto", "a\nb"), ("string", "a\nb"), ("openai", listed)):
+        (output,) = llm.chat(messages, GREEDY, False, None, template, form)
+        assert output.prompt == bytes(output.prompt_token_ids).decode() == prompt
+    with pytest.raises(InvalidRequestError, match="must be one of auto, string, openai"):
+        llm.chat(messages, GREEDY, chat_template_content_format="parts")
+    (output,) = llm.chat(messages, GREEDY, False, chat_template="{{ documents[0].title }}!", documents=[{"title": "D"}])
+    assert output.prompt == "D!"
+    with pytest.raises(InvalidRequestError, match="not valid Jinja"):
+        llm.chat(messages, GREEDY, chat_template="{% if %}")
+
+
+def test_a_callable_makes_the_progress_bar(llm: LLM) -> None:
+    made: list[tuple[dict[str, object], list[int], list[bool]]] = []
+
+    class Bar:
+        def __init__(self, **options: object) -> None:
+            made.append((options, [], []))
+
+        def update(self, count: int) -> None:
+            made[-1][1].append(count)
+
+        def close(self) -> None:
+            made[-1][2].append(True)
+
+    llm.generate(["a", "b", "c"], GREEDY, use_tqdm=Bar)
+    assert made == [({"total": 3, "desc": "Processed prompts", "dynamic_ncols": True}, [1, 1, 1], [True])]
+
+
+def test_a_long_prompt_is_cut_where_that_is_asked_for(llm: LLM) -> None:
+    text = "0123456789" * 40
+    for asked, kept in ((7, 7), (-1, 256 - 12), (256 - 1, 255)):
+        params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True, truncate_prompt_tokens=asked)
+        for prompt in (text, ids(text)):
+            (output,) = llm.generate([prompt], params, use_tqdm=False)
+            assert output.prompt_token_ids == ids(text)[-kept:]
+        assert params.truncate_prompt_tokens == asked
+    for wrong in (0, 257):
+        with pytest.raises(InvalidRequestError, match=f"truncate_prompt_tokens is {wrong}; it must be 1 to 256"):
+            llm.generate("a", SamplingParams(truncate_prompt_tokens=wrong), use_tqdm=False)
+
+
+def test_outputs_have_the_fields_of_vllm(llm: LLM) -> None:
+    (output,) = llm.generate("abc", SamplingParams(temperature=0, max_tokens=3, ignore_eos=True), use_tqdm=False)
+    assert (output.prompt, output.prompt_token_ids, output.prompt_logprobs) == ("abc", ids("abc"), None)
+    assert output.finished and output.num_cached_tokens == 0 and output.request_id
+    choice = output.outputs[0]
+    assert (choice.index, choice.finish_reason, choice.stop_reason, choice.logprobs) == (0, "length", None, None)
+    assert choice.finished() and len(choice.token_ids) == 3 and choice.cumulative_logprob is None
+    times = output.metrics
+    assert times is not None and times.num_generation_tokens == 3 and times.first_token_latency >= 0
+    assert times.queued_ts <= times.scheduled_ts <= times.first_token_ts <= times.last_token_ts
+
+
 def test_a_message_without_content_has_an_empty_one(llm: LLM) -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "tool_calls": [call]}):
+    for message in ({"role": "user"}, {"role": "user", "content": None}, {"role": "user", "tool_calls": None}):
         (output,) = llm.chat([message], GREEDY, use_tqdm=False)
         assert bytes(output.prompt_token_ids).decode() == "[user][assistant]"
     with pytest.raises(InvalidRequestError, match="role"):

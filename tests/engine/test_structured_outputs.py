@@ -122,6 +122,31 @@ def test_a_request_that_nothing_can_be_chosen_for_ends_alone(llm: LLM) -> None:
     assert first.outputs[0].token_ids == last.outputs[0].token_ids == expected.outputs[0].token_ids
 
 
+def test_allowed_token_ids_alone_and_with_what_else_shapes_an_answer(llm: LLM) -> None:
+    digits = [llm.get_tokenizer().encode(digit, add_special_tokens=False)[0] for digit in "0123456789"]
+
+    def ids(form: Any = None, **fields: Any) -> list[int]:
+        sampling = SamplingParams(**{"max_tokens": 6, "seed": 3, "structured_outputs": form, **fields})
+        [output] = llm.generate("A number:", sampling, use_tqdm=False)
+        return list(output.outputs[0].token_ids)
+
+    assert len(ids(allowed_token_ids=digits)) == 6 and set(ids(allowed_token_ids=digits)) <= set(digits)
+    assert ids(allowed_token_ids=digits, logit_bias={digits[7]: 100}) == [digits[7]] * 6
+    assert ids(allowed_token_ids=digits[:2], bad_words=["0"], min_tokens=6) == [digits[1]] * 6
+    eos = llm.llm_engine.model_config.eos_token_ids[0]
+    assert ids(allowed_token_ids=[eos], min_tokens=3) == [eos], "nothing else may be chosen"
+    form = {"regex": "[0-9]{2} [a-z]|[0-9]{3}"}
+    assert ids(form, allowed_token_ids=digits)[3:] == [eos] and set(ids(form, allowed_token_ids=digits)[:3]) <= set(digits)
+
+
+def test_allowed_token_ids_that_leave_nothing_of_a_form_end_that_request(llm: LLM) -> None:
+    failing = params({"choice": ["yes"]}, allowed_token_ids=[20, 21])
+    [failed] = llm.generate("x", failing, use_tqdm=False)
+    assert failed.outputs[0].finish_reason == "error" and "allowed_token_ids" in (failed.error or "")
+    with pytest.raises(ValueError, match="allowed_token_ids names token id 49152; the vocabulary has ids 0 to 49151"):
+        llm.generate("x", SamplingParams(allowed_token_ids=[5, 49152]), use_tqdm=False)
+
+
 def test_a_refusal_names_the_keyword_and_nothing_is_left_behind(llm: LLM) -> None:
     with pytest.raises(ValueError, match="keyword not at #/properties/a"):
         llm.generate("x", params({"json": {"properties": {"a": {"not": {"pattern": "a"}}}}}), use_tqdm=False)

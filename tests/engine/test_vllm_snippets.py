@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from octavo import LLM, SamplingParams, TextPrompt, TokensPrompt
+from octavo import LLM, BeamSearchParams, SamplingParams, TextPrompt, TokensPrompt
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +58,25 @@ def test_chat(llm: LLM) -> None:
     template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
     (plain,) = llm.chat(conversation, sampling_params, chat_template=template)
     assert tokenizer.decode(plain.prompt_token_ids).startswith("You are a helpful assistant\nHello\n")
+
+
+def test_chat_with_a_form_for_each_conversation(llm: LLM) -> None:
+    conversations = [[{"role": "user", "content": text}] for text in ("Is it so?", "How old?", "A greeting?")]
+    forms: list[dict[str, Any]] = [{"choice": ["yes", "no"]}, {"regex": r"\d{2}"}, {"choice": ["안녕 👋"]}]
+    params = [SamplingParams(temperature=1, seed=2, max_tokens=30, structured_outputs=form) for form in forms]  # type: ignore[arg-type]
+    answers = [output.outputs[0].text for output in llm.chat(conversations, params, use_tqdm=False)]
+    assert answers[0] in ("yes", "no") and answers[1].isdigit() and len(answers[1]) == 2 and answers[2] == "안녕 👋"
+
+
+def test_beam_search(llm: LLM) -> None:
+    params = BeamSearchParams(beam_width=3, max_tokens=5, ignore_eos=True)
+    (output,) = llm.beam_search([{"prompt": "The capital of France is"}], params)
+    best = output.sequences[0]
+    assert len(output.sequences) == 3 and best.text is not None and " Paris" in best.text
+    assert best.text == llm.get_tokenizer().decode(best.tokens)
+    assert [sequence.cum_logprob for sequence in output.sequences] == sorted(
+        (sequence.cum_logprob for sequence in output.sequences), reverse=True
+    )
 
 
 def test_sampling_per_prompt(llm: LLM) -> None:

@@ -72,10 +72,17 @@ RECONFIGURE = {"max_num_seqs": 16, "max_num_batched_tokens": 256, "scheduler_pol
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": ["ab", "cd"], "logprobs": 2, "echo": True, "best_of": 2, **SAMPLING},
     "/v1/chat/completions": {**CHAT, **SAMPLING},
+    "/v1/embeddings": {
+        **{"model": "m", "input": ["ab", "c"], "dimensions": 3, "encoding_format": "base64", "user": "u", "cache_salt": "s"},
+        **{"truncate_prompt_tokens": 4, "normalize": False, "use_activation": False, "add_special_tokens": True},
+    },
+    "/v1/rerank": {"model": "m", "query": "ab", "documents": ["c", {"text": "d"}], "top_n": 1, "return_documents": False},
+    "/v1/score": {"model": "m", "text_1": "ab", "text_2": ["c", "d"], "normalize": True, "truncate_prompt_tokens": -1},
     "/v1/chat/completions/render": {**CHAT, **SAMPLING},
     "/api/chat": {"messages": [USER], "tools": [], **OLLAMA},
     "/api/generate": {"prompt": "ab", "system": "cd", "raw": False, "images": [], "context": [], **OLLAMA},
     "/api/show": {"model": "m", "name": "m", "verbose": True},
+    "/api/embed": {"model": "m", "input": ["ab", "cd"], "truncate": True, "dimensions": 4, "keep_alive": 5},
     "/v1/responses": {**ITEMS, **EXTRA},
     "/v1/messages": {**BLOCKS, **EXTRA, "max_tokens": 4, "stop_sequences": ["zz"], "metadata": {"user_id": "u"}},
     "/v1/messages/count_tokens": BLOCKS,
@@ -202,7 +209,10 @@ def hostile(seed: int) -> Hostile:
     return Hostile((message,), kind == "headers", kind not in ("headers", "type"), what)
 
 
-_NEEDED = ("prompt", "messages", "input", "tokens", "max_tokens", "max_output_tokens", "options")
+_NEEDED = (
+    *("prompt", "messages", "input", "tokens", "max_tokens", "max_output_tokens", "options"),
+    *("query", "documents", "text_1", "text_2"),
+)
 
 
 def _head(method: str, target: str, headers: list[str]) -> bytes:

@@ -241,12 +241,19 @@ def test_bad_pairs_are_a_400_naming_the_field(http: httpx.Client) -> None:
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (body, answer.text)
 
 
-def test_an_encoder_answers_no_chat(server: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_head_there_is_no_chat(server: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     model_config = server.engine.model_config
-    monkeypatch.setattr(server.engine, "model_config", replace(model_config, causal=False, architecture="BertModel"))
-    chat = post(http, "/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])
-    text = post(http, "/v1/completions", prompt="hi")
-    for answer in (chat, text):
-        error = answer.json()["error"]
-        assert (answer.status_code, error["code"]) == (400, "model_generates_no_text") and "/v1/embeddings" in error["message"]
+    monkeypatch.setattr(server.engine, "model_config", replace(model_config, has_head=False))
+    messages = [{"role": "user", "content": "hi"}]
+    bodies: dict[str, dict[str, Any]] = {
+        "/v1/completions": {"prompt": "hi"},
+        "/v1/chat/completions": {"messages": messages, "stream": True},
+        "/v1/responses": {"input": "hi"},
+        "/v1/messages": {"messages": messages, "max_tokens": 4},
+        "/api/chat": {"model": MODEL, "messages": messages},
+        "/api/generate": {"model": MODEL, "prompt": "hi"},
+    }
+    for path, body in bodies.items():
+        answer = post(http, path, **body)
+        assert answer.status_code == 400 and "generates no text" in answer.text and "/v1/embeddings" in answer.text, answer.text
     assert post(http, "/v1/embeddings", input="hi").status_code == 200

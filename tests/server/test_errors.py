@@ -117,10 +117,10 @@ def test_unreadable_bodies_are_refused(http: httpx.Client, path: str, raw: bytes
         ({"stream": "yes"}, "stream", "invalid_type"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),
         ({"stream": True, "stream_options": {"colour": 1}}, "stream_options.colour", "unknown_field"),
-        ({"best_of": 2}, "best_of", "unsupported_field"),
+        ({"n": 3, "best_of": 2}, "best_of", "invalid_value"),
         ({"suffix": "end"}, "suffix", "unsupported_field"),
         ({"guided_json": {"not": {"pattern": "a"}}}, "guided_json", "unsupported_schema"),
-        ({"use_beam_search": True}, "use_beam_search", "unsupported_field"),
+        ({"use_beam_search": "yes"}, "use_beam_search", "invalid_type"),
         ({"priority": 1}, "priority", "invalid_value"),
         ({"cache_salt": "x" * 257}, "cache_salt", "invalid_value"),
         ({"temprature": 1}, "temprature", "unknown_field"),
@@ -250,6 +250,8 @@ FIELDS = st.sampled_from(
         *("stream", "stream_options", "stop", "logit_bias", "logprobs", "top_logprobs", "seed", "echo", "tools", "tool_choice"),
         *("stop_token_ids", "prompt_logprobs", "chat_template_kwargs", "continue_final_message", "response_format", "tokens"),
         *("cache_salt", "priority", "min_tokens", "ignore_eos", "add_generation_prompt", "repetition_penalty", "suffix"),
+        *("truncate_prompt_tokens", "truncation_side", "best_of", "use_beam_search", "length_penalty", "return_token_ids"),
+        *("chat_template", "documents", "add_special_tokens", "return_tokens_as_token_ids"),
         *("structured_outputs", "guided_json", "guided_choice", "guided_regex", "guided_grammar"),
     ]
 )

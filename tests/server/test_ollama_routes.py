@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_the_clients_parse_every_answer(client: ollama.Client) -> None:
     assert [model.model for model in client.list().models] == [f"{MODEL}:latest"]
     assert client.ps().models[0].context_length == 512
     shown = client.show(MODEL)
-    assert shown.details is not None and shown.details.family == "fake" and shown.capabilities == ["completion"]
+    assert shown.details is not None and shown.details.family == "fake" and shown.capabilities == ["completion", "tools"]
     assert shown.modelinfo is not None and shown.modelinfo["fake.context_length"] == 512
     assert client.pull(MODEL).status == "success" and [part.status for part in client.pull(MODEL, stream=True)][-1] == "success"
     with pytest.raises(ollama.ResponseError, match="model 'other' not found") as error:
@@ -336,3 +337,46 @@ def test_thinking_is_apart_from_the_answer(stream: bool, thinker: LiveServer) ->
         parts = list(answer) if stream else [answer]
     assert "".join(part.thinking or "" for part in parts).strip() == "First."
     assert "thinking" in (httpx.post(f"{thinker.url}/api/show", json={"model": MODEL}).json()["capabilities"])
+
+
+def test_texts_become_the_vectors_of_v1_embeddings(client: ollama.Client, http: httpx.Client) -> None:
+    texts = ["one", "two words"]
+    expected = [entry["embedding"] for entry in http.post("/v1/embeddings", json={"input": texts}).json()["data"]]
+    answer = client.embed(MODEL, texts)
+    assert [list(vector) for vector in answer.embeddings] == expected
+    assert answer.prompt_eval_count == len("onetwo words") and (answer.total_duration or 0) > 0
+    assert [list(vector) for vector in client.embed(MODEL, "one").embeddings] == expected[:1]
+    short = http.post("/v1/embeddings", json={"input": "one", "dimensions": 3}).json()["data"][0]["embedding"]
+    assert list(client.embed(MODEL, "one", dimensions=3).embeddings[0]) == short
+    plain = http.post("/v1/embeddings", json={"input": "one", "normalize": False}).json()["data"][0]["embedding"]
+    assert list(client.embeddings(MODEL, "one").embedding) == plain != expected[0]
+
+
+def test_a_model_without_a_head_makes_vectors(live: LiveServer, http: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live.engine, "model_config", replace(live.engine.model_config, has_head=False))
+    for path, body in (("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "x"})):
+        answer = http.post(path, json=body)
+        assert answer.status_code == 400 and "makes embeddings" in answer.json()["error"]
+    assert http.post("/api/show", json={"model": MODEL}).json()["capabilities"] == ["embedding"]
+    assert len(http.post("/api/embed", json={"input": "x"}).json()["embeddings"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "word"),
+    [
+        ("/api/embed", {"input": ""}, 200, '"embeddings":[]'),
+        ("/api/embed", {"input": []}, 200, '"embeddings":[]'),
+        ("/api/embeddings", {"prompt": ""}, 200, '"embedding":[]'),
+        ("/api/embed", {"input": "x" * 2000}, 200, "embeddings"),
+        ("/api/embed", {"input": "x" * 2000, "truncate": False}, 400, "maximum context length"),
+        ("/api/embed", {"input": [1, 2]}, 400, "input must be"),
+        ("/api/embed", {"input": {"a": "b"}}, 400, "input must be"),
+        ("/api/embed", {"input": ["x", ""]}, 400, "input[1] is empty"),
+        ("/api/embed", {"input": "x", "dimensions": 0}, 400, "dimensions"),
+        ("/api/embed", {"input": "x", "model": "other"}, 404, "not found"),
+        ("/api/embeddings", {"prompt": ["x"]}, 400, "prompt"),
+    ],
+)
+def test_odd_texts_are_answered_or_refused(path: str, body: dict[str, Any], status: int, word: str, http: httpx.Client) -> None:
+    answer = http.post(path, json=body)
+    assert answer.status_code == status and word in answer.text

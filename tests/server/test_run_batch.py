@@ -51,7 +51,7 @@ class Batch:
             app: FastAPI = create_app(self.engine, ServerConfig(), model_names=["m"])
             source = BytesIO("\n".join(lines).encode("utf-8", "surrogateescape"))
             with AnswerFile(self.path) as answers:
-                job = Runner(app, source, answers, URLS[:2], lambda _: None)
+                job = Runner(app, source, answers, URLS, lambda _: None)
                 await job.run(plan(source, answers.recover()), at_once)
             return job.tally
 
@@ -71,9 +71,11 @@ def batch(tmp_path: Path) -> Batch:
 
 def test_each_request_gets_the_answer_of_its_route(batch: Batch) -> None:
     messages = [{"role": "user", "content": "hi"}]
-    tally = batch.run([line("a"), "", line("b", CHAT, messages=messages, max_tokens=2), line("c", max_tokens=-1)])
+    others = [line("e", "/v1/embeddings", input="x"), line("r", "/v1/responses", input="x")]
+    tally = batch.run([line("a"), "", line("b", CHAT, messages=messages, max_tokens=2), line("c", max_tokens=-1), *others])
     found = batch.answers()
-    assert (tally.answered, tally.failed) == (3, 1)
+    assert (tally.answered, tally.failed) == (5, 1)
+    assert len(found["e"]["response"]["body"]["data"]) == 1 and found["r"]["response"]["body"]["object"] == "response"
     assert found["a"]["response"]["status_code"] == 200 and found["a"]["error"] is None
     assert ANSWER.startswith(found["a"]["response"]["body"]["choices"][0]["text"])
     assert found["b"]["response"]["body"]["choices"][0]["message"]["content"] == ANSWER[:2]

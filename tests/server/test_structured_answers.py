@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+import httpx
 import openai
+import pytest
 from pydantic import BaseModel
 from tests.served import Served
 
@@ -18,19 +25,84 @@ class Person(BaseModel):
 USER: Any = {"role": "user", "content": "Describe somebody as JSON."}
 
 
-def test_answers_with_a_form_over_http(smollm2_gguf: Path) -> None:
-    server = Served(smollm2_gguf, "--kv-cache-memory", "0.125", "--max-model-len", "1024", "--log-level", "error")
-    try:
-        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120)
-        model = client.models.list().data[0].id
-        fields: dict[str, Any] = {"model": model, "messages": [USER], "temperature": 1.0, "seed": 3, "max_tokens": 300}
-        whole = client.chat.completions.parse(response_format=Person, **fields).choices[0]
-        assert whole.finish_reason == "stop" and isinstance(whole.message.parsed, Person)
-        with client.chat.completions.stream(response_format=Person, **fields) as events:
-            streamed = events.get_final_completion().choices[0]
-        assert (streamed.message.content, streamed.finish_reason) == (whole.message.content, "stop")
-        extra = {"structured_outputs": {"choice": ["yes", "no"]}}
-        answer = client.completions.create(model=model, prompt="Is it?", extra_body=extra)
-        assert answer.choices[0].text in ("yes", "no") and answer.choices[0].finish_reason == "stop"
-    finally:
-        assert server.stop() == (0, "")
+BOMBS: list[dict[str, Any]] = [
+    {"guided_regex": "(a|b)*c" * 15000},
+    {"guided_regex": "((a{500}){500}){500}"},
+    {"guided_json": {"type": "array", "items": {"type": "integer"}, "minItems": 10**9, "maxItems": 10**9}},
+    {"guided_json": {"enum": [f"x{i * 7919}" for i in range(60000)]}},
+    {"guided_json": {"oneOf": [{"properties": {f"p{i}": {"type": "string"}}} for i in range(3000)]}},
+    {"guided_json": {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}, "$ref": "#/$defs/a"}},
+    {"guided_choice": [f"x{i * 7919}" for i in range(4096)]},
+]
+
+
+@pytest.fixture(scope="module")
+def server(smollm2_gguf: Path) -> Iterator[Served]:
+    started = Served(smollm2_gguf, "--kv-cache-memory", "0.125", "--max-model-len", "1024", "--log-level", "error")
+    yield started
+    code, errors = started.stop()
+    assert code == 0 and "Traceback" not in errors, errors
+
+
+def nested(levels: int) -> Any:
+    """oneOf in oneOf."""
+    schema: Any = {"type": "string"}
+    for level in range(levels):
+        inner = {"type": "object", "properties": {f"a{level}": schema}, "required": [f"a{level}"]}
+        schema = {"oneOf": [inner, {"type": "array", "items": {"type": "string"}}]}
+    return schema
+
+
+def completion(server: Served, **fields: Any) -> httpx.Response:
+    return httpx.post(f"{server.url}/v1/completions", json={"prompt": "Once", "seed": 1, **fields}, timeout=120)
+
+
+def test_compile_bombs_hurt_nobody(server: Served) -> None:
+    """Each is refused or kept; streams beside them are what they are alone."""
+    alone = completion(server, max_tokens=120, ignore_eos=True).json()["choices"]
+    with ThreadPoolExecutor(8) as threads:
+        neighbours = [threads.submit(completion, server, max_tokens=120, ignore_eos=True) for _ in range(4)]
+        bombs = [*BOMBS, {"guided_json": nested(10)}]
+        answers = list(threads.map(lambda bomb: completion(server, max_tokens=8, **bomb), bombs))
+        assert all(neighbour.result().json()["choices"] == alone for neighbour in neighbours)
+    for bomb, answer in zip(bombs, answers, strict=True):
+        assert answer.status_code in (200, 400), answer.text
+        if answer.status_code == 400:
+            assert answer.json()["error"]["param"] in bomb and answer.json()["error"]["code"], answer.text
+    assert {answer.status_code for answer in answers} == {200, 400}
+    assert server.is_idle()
+
+
+def test_a_client_that_leaves_takes_its_form_along(server: Served) -> None:
+    body = {"prompt": "x", "stream": True, "max_tokens": 900, "guided_regex": "[ab]{800}"}
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as answer:
+        next(answer.iter_lines())
+    deadline = time.monotonic() + 60
+    while not server.is_idle():
+        assert time.monotonic() < deadline
+
+
+def test_a_restarted_core_gives_the_same_answer(server: Served) -> None:
+    properties = {"fixed text": {"const": [1, 2]}, "n": {"type": "integer"}}
+    form = {"type": "object", "properties": properties, "required": ["fixed text", "n"]}
+    before = completion(server, guided_json=form, max_tokens=60).json()["choices"]
+    killed = server.core_pid
+    os.kill(killed, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while (after := completion(server, guided_json=form, max_tokens=60)).status_code != 200:
+        assert time.monotonic() < deadline
+    assert after.json()["choices"] == before and server.core_pid != killed
+
+
+def test_answers_with_a_form_over_http(server: Served) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=120)
+    model = client.models.list().data[0].id
+    fields: dict[str, Any] = {"model": model, "messages": [USER], "temperature": 1.0, "seed": 3, "max_tokens": 300}
+    whole = client.chat.completions.parse(response_format=Person, **fields).choices[0]
+    assert whole.finish_reason == "stop" and isinstance(whole.message.parsed, Person)
+    with client.chat.completions.stream(response_format=Person, **fields) as events:
+        streamed = events.get_final_completion().choices[0]
+    assert (streamed.message.content, streamed.finish_reason) == (whole.message.content, "stop")
+    extra = {"structured_outputs": {"choice": ["yes", "no"]}}
+    answer = client.completions.create(model=model, prompt="Is it?", extra_body=extra)
+    assert answer.choices[0].text in ("yes", "no") and answer.choices[0].finish_reason == "stop"

@@ -92,6 +92,9 @@ def test_every_field_reaches_the_engine(
         ({"guided_choice": ["a", ""]}, "guided_choice", "invalid_value"),
         ({"guided_grammar": "("}, "guided_grammar", "invalid_value"),
         ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "guided_regex", "invalid_value"),
+        ({"allowed_token_ids": []}, "allowed_token_ids", "invalid_value"),
+        ({"allowed_token_ids": ["a"]}, "allowed_token_ids[0]", "invalid_type"),
+        ({"allowed_token_ids": [1, 1 << 20]}, "allowed_token_ids", "token_out_of_range"),
     ],
 )
 def test_a_fault_has_the_name_that_the_client_uses(

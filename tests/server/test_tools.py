@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from tests.fakes_server import FakeEngine, byte_tokenizer
 from tests.server.conftest import MODEL, LiveServer, live_server
 from tests.unit.dialogue.recorded import SEOUL, TOOLS
 
 from octavo.config.server import ServerConfig
+from octavo.server.app import create_app
+from octavo.text.chat_template import ChatTemplate
 
 USER: Any = [{"role": "user", "content": "Hi"}]
 CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {SEOUL}}}\n</tool_call>'
@@ -224,3 +229,31 @@ def test_client_that_vanishes_within_a_call_frees_the_engine(server: LiveServer)
         server.call(server.engine.deliver_one)
     server.call(server.engine.release.set)
     assert len(server.engine.aborted) == 1
+
+
+def test_markers_that_are_control_tokens_are_read_and_never_shown() -> None:
+    engine = FakeEngine()
+    engine.tokenizer = byte_tokenizer("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]")
+    engine.chat_template = ChatTemplate.for_tokenizer(engine.tokenizer)
+    engine.model_config = replace(engine.model_config, vocab_size=264)
+    engine.max_model_len = 1 << 20
+    config = ServerConfig(tool_call_parser="mistral", reasoning_parser="mistral")
+    server = LiveServer(engine, create_app(engine, config, model_names=[MODEL]))
+    server.start()
+    try:
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=15) as client:
+            engine.answer = f"[THINK]Hm.[/THINK]See [ARGS]!\n[TOOL_CALLS]get_weather[ARGS]{SEOUL}"
+            expected = [("tool_calls", "See !", "Hm.", [("get_weather", SEOUL)], 0)]
+            assert whole(client) == joined(client) == expected
+            raw = client.chat.completions.create(model=MODEL, messages=USER, tools=TOOLS)
+            assert raw.usage is not None and raw.usage.completion_tokens_details is not None
+            assert raw.usage.completion_tokens_details.reasoning_tokens == len("Hm.") + 2
+            assert re.fullmatch(r"[a-zA-Z0-9]{9}", (raw.choices[0].message.tool_calls or [])[0].id)
+            kept = whole(client, extra_body={"skip_special_tokens": False})
+            assert kept[0][1].startswith("See [ARGS]!") and kept[0][3] == [("get_weather", SEOUL)]
+            stopped = whole(client, stop=["e [ARGS]!"], tools=openai.omit)
+            assert stopped == [("stop", "Se", "Hm.", [], 0)], "a stop string may hold a control token that is not shown"
+            engine.answer = "[TOOL_CALLS]no"
+            assert whole(client) == joined(client) == [("stop", "no", None, [], 0)]
+    finally:
+        server.stop()

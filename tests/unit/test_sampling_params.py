@@ -37,6 +37,7 @@ def test_max_tokens_none_is_a_meaning_of_its_own() -> None:
         ("logit_bias", {np.int64(7): np.float32(1.5)}, {7: 1.5}),
         ("logit_bias", {1: 101, 2: -1e30, 3: 10**400, 4: 100}, {1: 100.0, 2: -100.0, 3: 100.0, 4: 100.0}),
         ("stop_token_ids", (1, 2), [1, 2]),
+        ("allowed_token_ids", (7, np.int64(3), 7, 5.0), [3, 5, 7]),
         ("max_tokens", 5.0, 5),
         ("n", np.int32(3), 3),
         ("temperature", 1, 1.0),
@@ -53,6 +54,10 @@ def test_values_in_other_forms_are_taken(field: str, given: Any, kept: Any) -> N
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
+        ("allowed_token_ids", [], "allowed_token_ids is empty"),
+        ("allowed_token_ids", 5, "allowed_token_ids is 5; it must be a list of token ids"),
+        ("allowed_token_ids", [1, -1], "allowed_token_ids is -1"),
+        ("allowed_token_ids", "12", "a list of token ids"),
         ("max_tokens", -5, "max_tokens is -5; it must be 1 or more"),
         ("max_tokens", 0, "max_tokens is 0; it must be 1 or more"),
         ("top_k", -2, "top_k is -2; it must be -1 or more"),

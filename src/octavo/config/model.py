@@ -69,7 +69,8 @@ class ModelConfig:
     embedding_scale   factor on embeddings (Gemma: sqrt(hidden_size), rounded as the checkpoint dtype rounds it)
     dtype             the checkpoint's own weight type: "float32", "bfloat16", "float16" or "gguf" (quantised blocks)
     eos_token_ids     ids that end a generation (generation_config.json wins over config.json)
-    causal            False: an encoder, whose tokens see each other both ways; it has no output head and makes embeddings alone
+    has_head          False: there is no output head, so that the model generates no text and makes embeddings alone
+    causal            False: an encoder, whose tokens see each other both ways
     num_positions     rows of the table of learned positions; 0: positions are rotated (rope), else rope is not used
     num_token_types   rows of the table of token types, of which a single text uses the first; 0: there is none
     """
@@ -100,6 +101,7 @@ class ModelConfig:
     dtype: str = "float32"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    has_head: bool = True
     causal: bool = True
     num_positions: int = 0
     num_token_types: int = 0

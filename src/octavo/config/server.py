@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from octavo.config.option import option
 from octavo.dialogue.dialect import REASONING, REASONING_ALIASES, TOOL_ALIASES, TOOL_FORMATS
@@ -35,6 +36,25 @@ class ServerConfig:
     root_path: str = option(
         "", "Path under which a proxy offers this server, such as /llm. It may strip it or not.", metavar="PATH"
     )
+    trust_request_chat_template: bool = option(
+        False, "Let requests bring a chat_template of their own; it is rendered within the same limits as the model's."
+    )
+    chat_template_content_format: str = option(
+        "auto",
+        "How chat templates get the content of messages: as a text (string), as a list of parts (openai), or as each wants it.",
+        choices=("auto", "string", "openai"),
+    )
+    default_chat_template_kwargs: str | None = option(
+        None,
+        'Variables for the chat template of every chat, as JSON, such as {"enable_thinking": false}; those of a request win.',
+        metavar="JSON",
+    )
+    response_role: str = option("assistant", "The role in answers to chats.", metavar="ROLE")
+    return_tokens_as_token_ids: bool = option(
+        False, "Show tokens in logprobs as token_id:N; a request may say otherwise with the field of that name."
+    )
+    enable_force_include_usage: bool = option(False, "End every stream with its usage, also where nobody asked for it.")
+    disable_fastapi_docs: bool = option(False, "Do not serve /docs, /redoc and /openapi.json.")
     enable_tokenizer_info_endpoint: bool = option(
         False, "Serve /tokenizer_info: the tokenizer's settings and the chat template."
     )
@@ -60,6 +80,17 @@ class ServerConfig:
     disable_log_requests: bool = option(False, "Do not print one line per finished request.")
     disable_log_stats: bool = option(False, "Do not print the periodic statistics line.")
     metric_interval: float = option(10.0, "Seconds between statistics lines.", low=0.1, high=86400, metavar="SECONDS")
+
+
+def object_of(text: str | None, name: str) -> dict[str, Any]:
+    """The JSON object that a setting holds; {} without it. Raises ConfigError."""
+    try:
+        value = {} if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigError(f"--{name.replace('_', '-')} is {str(text)[:100]!r}; it must be a JSON object", param=name)
+    return value
 
 
 def words_of(text: str, name: str) -> list[str]:

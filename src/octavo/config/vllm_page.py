@@ -26,9 +26,12 @@ and the file of `--config`. octavo's own options stand in [configuration.md](con
 | vLLM | here |
 |---|---|
 | `LLM.generate`, `LLM.chat`, `LLM.get_default_sampling_params` | the same; `lora_request=` must be `None` |
+| `use_tqdm=` | the same: true shows a bar, a callable makes one |
+| `LLM.llm_engine`, `EngineArgs.add_cli_args`, `from_cli_args` | the same, with any `argparse` parser |
 | `LLM.embed`, `LLM.encode`, `LLM.score`, `PoolingParams` | the same; see [embeddings.md](embeddings.md) |
 | `LLM.classify`, `LLM.reward` | not there: models have no score head |
-| `LLM.beam_search` | not there: use `n` and `temperature` |
+| `LLM.beam_search(prompts, BeamSearchParams(...))` | the same; 10 beams at most, ties go to the better beam |
+| `logits_processors`, per request or of the engine | not there: use `logit_bias`, `allowed_token_ids` or `structured_outputs` |
 | `SamplingParams` | the same, checked when it is made; limits: `n` 64, 16 stop strings, `logprobs` 20 |
 | `TextPrompt`, `TokensPrompt`, `RequestOutput`, `CompletionOutput`, `RequestOutputKind` | the same |
 | logprobs of a position | a mapping of token id to `Logprob(logprob, rank, decoded_token)`, the chosen token first |

@@ -64,6 +64,9 @@ _TEXT_ONLY = "models read text only, so nothing is limited or cached for images,
 _ONE_PROCESS = "one process computes with all CPUs (num_threads); for more, start several servers behind a load balancer"
 _NO_TLS = "put a proxy that speaks TLS in front (nginx, caddy)"
 _ONE_GRAMMAR = "forms are kept by llguidance, there is no other backend; see docs/structured_outputs.md"
+_NO_PYTHON_SAMPLING = (
+    "the sampler is native and calls no Python; use logit_bias, allowed_token_ids, bad_words or structured_outputs"
+)
 _NO_DRAFTS = "every token is computed by the model itself; leave it out, the answers are the same"
 _TASKS = "a model that generates text makes embeddings too, without being asked to; an encoder makes embeddings alone"
 _EDIT_CONFIG = "change config.json in a copy of the model's folder"
@@ -99,7 +102,7 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         warns("model_impl", "each model has one implementation", "auto", "vllm", "transformers"),
         warns("max_logprobs", "a request may ask for 20", 20),
         refuses("logprobs_mode", "logprobs are those of the raw logits", "raw_logprobs"),
-        refuses("logits_processors", "use logit_bias or bad_words in SamplingParams"),
+        refuses("logits_processors", _NO_PYTHON_SAMPLING),
         warns("enable_prompt_embeds", "prompts are text or token ids", False, switch=True),
         warns("use_tqdm_on_load", "a model is mapped, which takes no time worth a bar", True, switch=True),
         warns("disable_sliding_window", "sliding windows are computed exactly", False, switch=True),
@@ -197,9 +200,10 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
     ),
     "Chat": (
         same("chat_template"),
-        refuses("chat_template_content_format", "the form of content is read from the template", "auto"),
-        refuses("response_role", "answers have the role assistant", "assistant"),
-        refuses("trust_request_chat_template", "the template is the server's", False, switch=True),
+        same("chat_template_content_format"),
+        same("default_chat_template_kwargs"),
+        same("response_role"),
+        same("trust_request_chat_template"),
         warns("enable_auto_tool_choice", "tools are always there; see docs/tools.md", True, switch=True),
         same("tool_call_parser", "The chat template tells it by default; see docs/tools.md."),
         refuses("tool_parser_plugin", "no code of others is loaded; take one of the names that tool_call_parser has"),
@@ -241,13 +245,18 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         sets("disable_uvicorn_access_log", "disable_log_requests", "the two logs are one", switch=True),
         same("disable_log_stats"),
         warns("max_log_len", "no prompt is ever logged"),
+        refuses("enable_log_outputs", "no text of a request is ever logged", False, switch=True),
+        warns("enable_log_deltas", "no text of a request is ever logged", True, switch=True),
+        warns("log_error_stack", "a fault of the server is logged with its stack", False, switch=True),
+        warns("h11_max_incomplete_event_size", "request line and headers may have 64 KiB"),
+        warns("h11_max_header_count", "request line and headers may have 64 KiB"),
         refuses("log_config_file", "use --log-level; the log goes to stderr"),
         refuses("otlp_traces_endpoint", "read /metrics"),
-        refuses("disable_fastapi_docs", "close /docs and /openapi.json in a proxy", False, switch=True),
-        refuses("return_tokens_as_token_ids", "tokens are reported as text", False, switch=True),
+        same("disable_fastapi_docs"),
+        same("return_tokens_as_token_ids"),
         warns("enable_prompt_tokens_details", "cached tokens are always reported", True, switch=True),
         warns("enable_request_id_headers", "X-Request-Id is always sent", True, switch=True),
-        refuses("enable_force_include_usage", "ask with stream_options.include_usage", False, switch=True),
+        same("enable_force_include_usage"),
         warns("disable_frontend_multiprocessing", "the core always has a process of its own", False, switch=True),
         refuses("api_server_count", "one API process carries what a core can compute", 1),
         refuses("headless", "every server answers HTTP", False, switch=True),

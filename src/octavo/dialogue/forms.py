@@ -16,6 +16,9 @@ from octavo.structured_outputs import StructuredOutputsParams
 MAX_CALLS = 16
 """Most calls of one answer where calls are required: small models would write calls until the context is full."""
 
+CALL_SPACE = "[ ]?"
+"""White space between the parts of arguments, as models write them on one line."""
+
 Element = Mapping[str, Any]
 
 
@@ -98,10 +101,10 @@ def after_reasoning(element: Element, tags: ReasoningTags, *, is_inside: bool) -
 
 
 def as_params(element: Element, options: StructuredOutputsParams | None = None) -> StructuredOutputsParams:
-    """The form of a whole answer, with the options for white space of another one."""
+    """The form of a whole answer, with the white space that another form asks for."""
     tag = json.dumps({"format": element}, ensure_ascii=False)
     if options is None:
-        return StructuredOutputsParams(structural_tag=tag)
+        return StructuredOutputsParams(structural_tag=tag, whitespace_pattern=CALL_SPACE)
     return StructuredOutputsParams(
         structural_tag=tag,
         disable_any_whitespace=options.disable_any_whitespace,

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from octavo.dialogue.dialect import Dialect
+from octavo.errors import InvalidRequestError
 
 _SHORT_ID = re.compile(r"[a-zA-Z0-9]{9}")
 _ALPHANUMERIC = string.digits + string.ascii_letters
@@ -36,6 +37,8 @@ def as_template_wants(
     Where it knows no tools, they become text: a part of the system message, calls in the content of the assistant, and results
     as messages of the user.
     """
+    if not all(isinstance(message, Mapping) for message in messages):
+        return list(messages), None  # type: ignore[arg-type]  # the template says what is wrong with them
     if dialect.template_knows_tools:
         return _with_short_ids(dialect, messages), None if tools is None else list(tools)
     plain: Messages = []
@@ -82,7 +85,12 @@ def _with_calls_as_text(dialect: Dialect, message: Mapping[str, Any]) -> dict[st
     shown = {key: value for key, value in message.items() if key != "tool_calls"}
     if calls:
         form = dialect.tool_format.form
-        texts = [form.write(call["function"]["name"], _as_json(call["function"]["arguments"])) for call in calls]
+        try:
+            texts = [form.write(call["function"]["name"], _as_json(call["function"]["arguments"])) for call in calls]
+        except (KeyError, TypeError, ValueError):
+            raise InvalidRequestError(
+                'tool_calls must be a list of {"function": {"name": ..., "arguments": ...}}', param="messages"
+            ) from None
         text = _text(message)
         shown["content"] = (f"{text}\n" if text else "") + form.separator.join(texts)
     return shown
@@ -111,7 +119,9 @@ def short_id(given: str) -> str:
 
 def _text(message: Mapping[str, Any]) -> str:
     content = message.get("content") or ""
-    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+    if isinstance(content, str) or not isinstance(content, Sequence):
+        return str(content)
+    return "\n".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content)
 
 
 def _as_json(arguments: Any) -> str:

@@ -18,7 +18,7 @@ class ReasoningTags:
 
     def starts_inside(self, prompt_end: str) -> bool:
         """Whether the prompt has opened the block, given its last characters."""
-        return self.always or prompt_end.rstrip().endswith(self.begin)
+        return not self.is_over(prompt_end) and (self.always or prompt_end.rstrip().endswith(self.begin))
 
     def is_over(self, prompt_end: str) -> bool:
         """Whether the prompt has closed the block already: the model is to answer at once."""

@@ -29,6 +29,7 @@ class Sink:
     max_calls      calls beyond it are left out; None: no limit
     hidden         markers that are control tokens: a client never sees them
     num_complete   calls that have come to their end
+    has_reasoned   there was reasoning
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Sink:
         self.streams_calls = streams_calls
         self.hidden = hidden
         self.num_complete = 0
+        self.has_reasoned = False
         self._max_calls = max_calls
         self._make_id = make_id
         self._delta = MessageDelta()
@@ -58,6 +60,7 @@ class Sink:
         return tuple(marker for marker in self.hidden if marker not in markers)
 
     def reasoning(self, text: str) -> None:
+        self.has_reasoned = self.has_reasoned or bool(text)
         self._delta.reasoning += text
 
     def content(self, text: str) -> None:

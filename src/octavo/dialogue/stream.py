@@ -35,6 +35,10 @@ class MessageStream:
         """Whether a call was completed."""
         return self._sink.num_complete > 0
 
+    @property
+    def has_reasoned(self) -> bool:
+        return self._sink.has_reasoned
+
     def _go_on(self) -> MessageDelta:
         if self._reader is not None and next(self._reader, self) is self:
             self._reader = None

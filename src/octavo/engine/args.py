@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.config.backend import BackendConfig
 from octavo.config.cache import CacheConfig
@@ -15,8 +16,12 @@ from octavo.config.loading import DEFAULT_MODEL, LoadingConfig
 from octavo.config.resolve import check_options
 from octavo.config.scheduler import SchedulerConfig
 from octavo.config.vllm import translate
+from octavo.engine.cli_args import add_options, parsed_options
 from octavo.errors import ConfigError
 from octavo.log import get_logger
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _LOG_OPTIONS = ("disable_log_stats", "disable_log_requests")
 """Options of the server that vLLM's engines take, too."""
@@ -90,6 +95,18 @@ class EngineArgs:
         for name, default in engine.items():
             setattr(self, name, translated.values.get(name, default))
         return server
+
+    @classmethod
+    def add_cli_args(cls, parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        """Give a parser these options, and vLLM's others; returns it."""
+        add_options(parser, [field.name for field in dataclasses.fields(cls)])
+        return parser
+
+    @classmethod
+    def from_cli_args(cls, args: argparse.Namespace) -> Self:
+        """What was parsed by such a parser; attributes that are no options of an engine are left alone. Raises ConfigError."""
+        options = parsed_options(args, [field.name for field in dataclasses.fields(cls)])
+        return cls(**options)
 
     def create_engine_config(self) -> EngineConfig:
         """The checked sections. Raises ConfigError naming the option, its value and what is allowed."""

@@ -17,7 +17,7 @@ from octavo.engine.frontend.input import InputProcessor, seeds
 from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
-from octavo.engine.frontend.prompt import Prompt
+from octavo.engine.frontend.prompt import Prompt, PromptParts
 from octavo.engine.frontend.served_model import load_served_model, locate_model
 from octavo.engine.guard import Guard, guarded
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
@@ -77,6 +77,17 @@ class LLMEngine:
     def resolved_config(self) -> ResolvedConfig:
         """The configuration in force."""
         return self._final_config if self._closed else self._core.config
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """The ends of sequence that the model's files name."""
+        return self._input.eos_token_ids
+
+    def token_ids(self, prompt: PromptParts) -> list[int]:
+        """Checked token ids of a prompt, which leave room for an answer. Raises InvalidRequestError or ContextLengthError."""
+        token_ids = self._input.token_ids(prompt)
+        self._input.room(len(token_ids))
+        return token_ids
 
     @classmethod
     def from_engine_args(cls, args: EngineArgs) -> LLMEngine:

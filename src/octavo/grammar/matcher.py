@@ -30,9 +30,10 @@ def mask_of(token_ids: Sequence[int], vocab_size: int) -> NDArray[np.int32]:
 
 
 class GrammarVocabulary:
-    """The tokens of a model as llguidance wants them. Made once; it takes some tenths of a second, and holds up Python meanwhile.
+    """The tokens of a model as llguidance wants them. To make it takes some tenths of a second, and holds up Python meanwhile.
 
-    The ids in eos_token_ids of the table are allowed where the grammar is complete, and nowhere else.
+    The ids in eos_token_ids of the table are allowed where the grammar is complete, and nowhere else; where nothing else may
+    come, the first of them.
     """
 
     def __init__(self, table: TokenTable) -> None:
@@ -40,8 +41,8 @@ class GrammarVocabulary:
         slices = LLTokenizer.json_slices()
         self.tokenizer = LLTokenizer(wrapped, n_vocab=len(table.tokens), eos_token=table.eos_token_ids, slices=slices)
         self.vocab_size = len(table.tokens)
-        self.only_end = table.eos_token_ids[0] if len(table.eos_token_ids) == 1 else None
-        """The id that ends an answer; None if there are several, of which the model chooses."""
+        self.end = table.eos_token_ids[0]
+        self.end_mask = mask_of([self.end], self.vocab_size)
 
 
 class _Adapter:
@@ -61,8 +62,8 @@ class _Adapter:
 class GrammarMatcher:
     """The state of one answer under a grammar. It is a function of the grammar and the tokens accepted so far.
 
-    Where the grammar leaves one text only, the mask leaves one token: that with which the model's tokenizer spells it, as far as
-    what follows cannot change the spelling. Grammars of `free_spelling` leave every spelling to the model.
+    Where the grammar leaves one text only, the mask leaves one token: that with which the model's tokenizer spells it, unless
+    what follows may change the spelling. Grammars of `free_spelling` leave every spelling to the model.
 
     source        from `grammar_source`
     num_accepted  tokens of the answer that it has moved on by
@@ -84,13 +85,18 @@ class GrammarMatcher:
 
     def fill_mask(self, mask: NDArray[np.int32]) -> None:
         """Set the bits of the tokens that may come next in mask, int32 [words], and clear all others."""
+        if self.is_complete:
+            self._check()
+            mask[:] = self._vocabulary.end_mask
+            return
         fill_next_token_bitmask(self._matcher, mask[None], 0)
         self._check()
 
     def forced_token(self) -> int | None:
-        """The one token of the mask, found without the mask: where the text is forced, and at the end. None: look at the mask."""
+        """The one token of the mask, without making the mask: of forced text, and of the end. None: look at the mask."""
         if self.is_complete:
-            return self._vocabulary.only_end
+            self._check()
+            return self._vocabulary.end
         forced: list[int] = self._matcher.compute_ff_tokens()
         self._check()
         return forced[0] if forced else None

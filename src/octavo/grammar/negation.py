@@ -1,7 +1,7 @@
 """negation, disjoint: what a JSON schema excludes, as far as schemas can say it.
 
-Both are safe, not complete: a value that `negation` accepts is never accepted by the schema, and schemas that are `disjoint` have
-no value in common. Values that cannot be told for sure are left out.
+Both are safe, not complete: a value that `negation` accepts is never accepted by the schema, and schemas that are `disjoint`
+have no value in common. Values that cannot be told for sure are left out.
 """
 
 from __future__ import annotations

@@ -47,8 +47,9 @@ def _check_beginning(source: str, param: str) -> None:
     matcher = LLMatcher(LLTokenizer("byte"), source, log_level=0, limits=LIMITS)
     matcher.compute_bitmask()
     if matcher.is_error():
+        reason = _one_line(matcher.get_error())
         raise InvalidRequestError(
-            f"{param} allows too much at once: {_one_line(matcher.get_error())}", param=param, code="structured_output_too_complex"
+            f"{param} allows too much at once: {reason}", param=param, code="structured_output_too_complex"
         )
 
 

@@ -136,6 +136,7 @@ def _stored_name(name: str, files: Mapping[str, SafetensorsFile]) -> str | None:
     candidates = [
         prefix + (name.removeprefix("model.") if prefix.startswith("model.") else name) for prefix in _WEIGHT_PREFIXES
     ]
+    candidates.append(name.removeprefix("model."))  # of a model that was saved without what stands around it
     return next((candidate for candidate in candidates if candidate in files), None)
 
 

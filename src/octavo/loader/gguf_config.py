@@ -126,6 +126,7 @@ def _bert_config(fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
         mlp_bias=True,
         query_scale=sizes["head_dim"] ** -0.5,
         dtype=_dtype(tensors),
+        has_head=False,
         causal=False,
         num_positions=positions.shape[0],
         num_token_types=0 if types is None else types.shape[0],

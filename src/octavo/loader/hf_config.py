@@ -250,11 +250,21 @@ def _bert(fields: Fields, generation: Fields) -> ModelConfig:
         mlp_bias=True,
         query_scale=sizes["head_dim"] ** -0.5,
         dtype=_dtype(fields),
+        has_head=False,
         causal=False,
         num_positions=sizes["max_position"],
         num_token_types=fields.integer("type_vocab_size", 2, high=MAX_WIDTH),
         pooling=PoolingConfig(kind="cls"),
     )
+
+
+def _headless(reader: Callable[[Fields, Fields], ModelConfig]) -> Callable[[Fields, Fields], ModelConfig]:
+    """A decoder that was saved without its output head, as many models for embeddings are."""
+
+    def read(fields: Fields, generation: Fields) -> ModelConfig:
+        return replace(reader(fields, generation), has_head=False, tie_embeddings=False)
+
+    return read
 
 
 _READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
@@ -264,6 +274,10 @@ _READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
     "Qwen3ForCausalLM": _qwen3,
     "Gemma3ForCausalLM": _gemma3,
     "Gemma3ForConditionalGeneration": _gemma3_text_part,
+    "LlamaModel": _headless(_llama),
+    "MistralModel": _headless(_mistral),
+    "Qwen2Model": _headless(_qwen2),
+    "Qwen3Model": _headless(_qwen3),
     "BertModel": _bert,
 }
 

@@ -40,7 +40,7 @@ class Layer(Generic[Weight, Vector]):
 
 
 class Decoder(Generic[Weight, Vector]):
-    """A whole model: embedding, layers, final norm, output head. The switches are those of Attention."""
+    """A whole model: embedding, layers, final norm, output head if it has one. The switches are those of Attention."""
 
     def __init__(
         self,
@@ -56,16 +56,16 @@ class Decoder(Generic[Weight, Vector]):
             for layer in range(config.num_layers)
         ]
         self._norm = load_norm(source, "model.norm", "output_norm", config.hidden_size)
-        self._head = load_head(config, source)
+        self._head = load_head(config, source) if config.has_head else None
         self._norm_eps = config.norm_eps
 
-    def forward(self, ops: Ops[Tensor, Weight, Vector]) -> Tensor:
-        """Logits [num_logits, vocab_size] of one step."""
+    def forward(self, ops: Ops[Tensor, Weight, Vector]) -> Tensor | None:
+        """Logits [num_logits, vocab_size] of one step, if there is a head."""
         x = ops.embedding(self._embedding)
         for layer in self._layers:
             x = layer.forward(ops, x)
-        x = ops.select_rows(ops.hidden_states(ops.rms_norm(x, self._norm, self._norm_eps)))
-        return ops.linear(x, self._head)
+        x = ops.hidden_states(ops.rms_norm(x, self._norm, self._norm_eps))
+        return None if self._head is None else ops.linear(ops.select_rows(x), self._head)
 
 
 def load_llama(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo import __version__
-from octavo.config.server import ServerConfig, words_of
+from octavo.config.server import ServerConfig, object_of, words_of
 from octavo.dialogue.dialect import choose_dialect
 from octavo.server import admin, control
 from octavo.server.anthropic.body import CountTokensBody, MessagesBody
@@ -43,6 +43,7 @@ from octavo.server.responses.route import create_response
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.inflight import Inflight
 from octavo.server.service.service import Service
+from octavo.text.content_format import CONTENT_FORMATS
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -59,6 +60,10 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
         engine=engine,
         model_names=tuple(model_names),
         key_names_tenant=api_keys.names_tenants,
+        trusts_request_templates=config.trust_request_chat_template,
+        content_format=CONTENT_FORMATS[config.chat_template_content_format],
+        template_kwargs=object_of(config.default_chat_template_kwargs, "default_chat_template_kwargs"),
+        response_role=config.response_role,
         system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
         dialect=choose_dialect(
             engine.chat_template.sources,
@@ -73,7 +78,13 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
         yield
         await engine.shutdown()
 
-    app = FastAPI(title="octavo", version=__version__, lifespan=lifespan, redirect_slashes=False)
+    app = FastAPI(
+        title="octavo",
+        version=__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        openapi_url=None if config.disable_fastapi_docs else "/openapi.json",
+    )
     app.state.context = ServerContext(
         service=service, config=config, inflight=inflight, bodies=BodyBudget(config.max_body_size)
     )

@@ -45,21 +45,27 @@ HARMLESS_FIELDS = frozenset(
 """Accepted and ignored: bookkeeping of OpenAI's own service that cannot change what is generated here."""
 
 UNSUPPORTED_FIELDS: dict[str, tuple[Any, ...]] = {
-    "use_beam_search": (),
-    "length_penalty": (1.0,),
     "early_stopping": (),
     "guided_decoding_backend": ("auto",),
     "logits_processors": (),
-    "truncate_prompt_tokens": (),
-    "return_tokens_as_token_ids": (),
-    "return_token_ids": (),
     "prompt_embeds": (),
     "kv_transfer_params": (),
     "vllm_xargs": (),
 }
 """Fields other servers know and this one does not do, with the values that ask for nothing, besides the empty ones."""
 
-EMPTY_MATTERS = frozenset({"prompt", "messages", "tokens", "input", "query", "queries", "documents", "text_1", "text_2"})
+_INSTEAD = {
+    "early_stopping": "a beam search ends with max_tokens, or when no beam is left; leave it out",
+    "logits_processors": "use logit_bias, allowed_token_ids, bad_words or structured_outputs",
+    "prompt_embeds": "send the prompt as text or token ids",
+    "functions": "they are the old form of tools; send those",
+    "function_call": "it is the old form of tool_choice; send that",
+}
+"""What to do instead, where leaving a field out is not the answer."""
+
+EMPTY_MATTERS = frozenset(
+    {"prompt", "messages", "tokens", "allowed_token_ids", "input", "query", "queries", "documents", "text_1", "text_2"}
+)
 """Fields in which an empty value is an answer to be refused, or one of its own."""
 
 
@@ -108,8 +114,9 @@ def parse_body(
             continue
         elif name in unsupported:
             if not any(value == neutral and type(value) is not bool or value is neutral for neutral in unsupported[name]):
+                instead = _INSTEAD.get(name, "leave it out")
                 raise InvalidRequestError(
-                    f"{name} is not supported by this server; leave it out", param=name, code="unsupported_field"
+                    f"{name} is not supported by this server; {instead}", param=name, code="unsupported_field"
                 )
         else:
             raise _unknown_field(name, known)
@@ -170,6 +177,8 @@ def _wanted(kind: str, limits: Mapping[str, Any]) -> str | None:
         return f"above {limits['gt']:g}"
     if kind == "less_than_equal":
         return f"at most {limits['le']}"
+    if kind == "literal_error":
+        return str(limits["expected"])
     if kind == "string_too_long":
         return f"at most {limits['max_length']} characters long"
     return _KINDS.get(kind)

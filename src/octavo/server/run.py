@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.engine import EngineConfig
-from octavo.config.server import ServerConfig
+from octavo.config.server import ServerConfig, object_of
 from octavo.engine.frontend.served_model import locate_model
 from octavo.errors import ConfigError
 from octavo.loader.pypi import FetchReport
@@ -47,6 +47,7 @@ def run_server(
     raise_descriptor_limit()
     check_keys(server_config)
     read_api_keys(server_config)  # a fault in the file must not cost the wait for the model
+    object_of(server_config.default_chat_template_kwargs, "default_chat_template_kwargs")
     with bind(server_config.host, server_config.port) as sock:
         engine_config = locate_model(engine_config, report)
         asyncio_run(_serve(engine_config, server_config, sock, started_s))

@@ -8,6 +8,7 @@ from typing import Any
 
 from octavo.errors import InvalidRequestError
 from octavo.text.chat_template import ChatTemplate, RenderedChat
+from octavo.text.content_format import ContentFormat
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -23,13 +24,17 @@ def encode_chat(
     template_kwargs: Mapping[str, Any] | None = None,
     parse_special_in_content: bool = False,
     max_tokens: int | None = None,
+    content_format: ContentFormat | None = None,
+    add_special_tokens: bool = False,
 ) -> list[int]:
     """Prompt token ids of a conversation.
 
     For ordinary text they are those of tokenising the rendered chat as transformers does. Control-token text that a request
     carries ("<|im_end|>" in a message, a name, a tool description, a key) is encoded as plain text, unless
     parse_special_in_content. There is exactly one BOS where the model wants one, whether or not the template writes it.
-    A chat of clearly more than max_tokens tokens is refused early (ContextLengthError), see Tokenizer.require_fits.
+    add_special_tokens puts the model's BOS and EOS around, where the template has not; content_format is as in
+    ChatTemplate.render_chat. A chat of clearly more than max_tokens tokens is refused early (ContextLengthError), see
+    Tokenizer.require_fits.
 
     Raises InvalidRequestError if the template cannot take the request, or if this tokenizer would turn the text of the request
     into a control token even so.
@@ -43,6 +48,7 @@ def encode_chat(
         extra=template_kwargs,
         protect=not parse_special_in_content,
         max_characters=None if max_tokens is None else tokenizer.most_characters(max_tokens),
+        content_format=content_format,
     )
     if max_tokens is not None:
         tokenizer.require_fits(chat.text, max_tokens, "messages")
@@ -52,7 +58,8 @@ def encode_chat(
         ids = tokenizer.encode_marked(chat.text, chat.mark)
     if not parse_special_in_content:
         _require_only_written_tokens(tokenizer, chat, ids)
-    return _with_one_bos(tokenizer, ids)
+    ids = _with_one_bos(tokenizer, ids)
+    return tokenizer.with_special_tokens(ids) if add_special_tokens else ids
 
 
 def _with_one_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from octavo.text.tokenizer import Tokenizer
 from octavo.text.tool_arguments import has_calls, wants_text, with_arguments
 
 MAX_SOURCE_CHARACTERS = 1 << 20
+MAX_REQUEST_SOURCE = 1 << 16
+"""Most characters of a template that comes with a request."""
 _logger = get_logger(__name__)
 _CONTINUE_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 _RESERVED = frozenset(
@@ -42,9 +45,12 @@ _RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """One template, looked at: broken is why it cannot be used, "" for a good one."""
+    """One template, looked at: broken is why it cannot be used, "" for a good one.
 
-    name: str
+    name  the renderer knows it by; None: it came with a request, and its source goes with the variables
+    """
+
+    name: str | None
     source: str
     broken: str
     content_format: ContentFormat
@@ -88,8 +94,8 @@ class ChatTemplate:
         self._clock = clock
         environment = make_environment(clock)
         sources = {"default": source} if isinstance(source, str) else dict(source)
-        controls, plains = tuple(control_tokens), tuple(plain_tokens)
-        self._templates = {name: self._look_at(environment, name, text, controls, plains) for name, text in sources.items()}
+        self._controls, self._plains = tuple(control_tokens), tuple(plain_tokens)
+        self._templates = {name: self._look_at(environment, name, text) for name, text in sources.items()}
         for compiled in self._templates.values():
             if compiled.broken and not lenient:
                 raise LoadError(compiled.broken)
@@ -111,6 +117,25 @@ class ChatTemplate:
             isolated=True,
             lenient=override is None,
         )
+
+    def with_source(self, source: str) -> ChatTemplate:
+        """Another template, such as one that comes with a request, rendered where this one is: it ends with this one.
+
+        Raises InvalidRequestError if it is no template.
+        """
+        if not isinstance(source, str) or len(source) > MAX_REQUEST_SOURCE:
+            found = f"has {len(source)} characters" if isinstance(source, str) else f"is of type {type(source).__name__}"
+            raise InvalidRequestError(
+                f"chat_template {found}; it must be a Jinja template of at most {MAX_REQUEST_SOURCE} characters",
+                param="chat_template",
+            )
+        other = copy.copy(self)
+        other._origin = "the request"
+        compiled = other._look_at(make_environment(self._clock), None, source)
+        if compiled.broken:
+            raise InvalidRequestError(compiled.broken, param="chat_template")
+        other._templates, other._text_arguments = {"default": compiled}, {}
+        return other
 
     @property
     def source(self) -> str | None:
@@ -174,17 +199,20 @@ class ChatTemplate:
         extra: Mapping[str, Any] | None = None,
         protect: bool = True,
         max_characters: int | None = None,
+        content_format: ContentFormat | None = None,
     ) -> RenderedChat:
         """Render the conversation; with protect, user strings carry marks wherever they could yield a control token.
 
         continue_final_message leaves the last message open, so that the model goes on writing it. `extra` are further template
-        variables. Raises InvalidRequestError for anything in the request the template cannot take, and ContextLengthError,
-        before any work, when its texts have more than max_characters.
+        variables. content_format is how messages hold their content; None: as the source of the template wants it. Raises
+        InvalidRequestError for anything in the request the template cannot take, and ContextLengthError, before any work, when
+        its texts have more than max_characters.
         """
         compiled = self._select(tools)
         extra = dict(extra or {})
         _check_request(extra, add_generation_prompt, continue_final_message)
-        chat = prepare_messages(messages, compiled.content_format, compiled.takes_strings)
+        takes_strings = compiled.takes_strings and content_format is None
+        chat = prepare_messages(messages, content_format or compiled.content_format, takes_strings)
         if has_calls(chat):
             chat = plain_data(with_arguments(chat, as_text=self._wants_arguments_as_text(compiled)), "messages", -2)
         given = {"tools": None if tools is None else list(tools), "documents": None if documents is None else list(documents)}
@@ -201,14 +229,7 @@ class ChatTemplate:
             text = _cut_at_final_message(text, final)
         return RenderedChat(text if mark is None else compiled.marks.restore(text, mark), mark)
 
-    def _look_at(
-        self,
-        environment: jinja2.Environment,
-        name: str,
-        source: str,
-        controls: tuple[str, ...],
-        plains: tuple[str, ...],
-    ) -> _Compiled:
+    def _look_at(self, environment: jinja2.Environment, name: str | None, source: str) -> _Compiled:
         broken, tree = "", nodes.Template([])
         try:
             if len(source) > MAX_SOURCE_CHARACTERS:
@@ -216,9 +237,10 @@ class ChatTemplate:
             tree = environment.parse(source)
             environment.compile(source, raw=True)
         except (jinja2.TemplateError, RecursionError, ValueError, OverflowError, MemoryError) as error:
-            broken = f"{self._origin}: chat template {name!r} is not valid Jinja: {reason(error)}"
+            shown = "chat_template" if name is None else f"chat template {name!r}"
+            broken = f"{self._origin}: {shown} is not valid Jinja: {reason(error)}"
         literals = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str) and node.value}
-        marks = ControlMarks(controls, plains, literals)
+        marks = ControlMarks(self._controls, self._plains, literals)
         knows_tools = any(node.name == "tools" for node in tree.find_all(nodes.Name))
         wants, takes_strings = detect_content_format(tree), accepts_string_content(tree)
         return _Compiled(name, source, broken, wants, takes_strings, knows_tools, marks)
@@ -244,23 +266,28 @@ class ChatTemplate:
 
     def _wants_arguments_as_text(self, compiled: _Compiled) -> bool:
         """Found out when the template is first given a call."""
-        known = self._text_arguments.get(compiled.name)
+        name = compiled.name or ""
+        known = self._text_arguments.get(name)
         if known is None:
 
             def render(chat: list[Message]) -> str | None:
                 try:
                     messages = prepare_messages(chat, compiled.content_format, compiled.takes_strings)
                     variables = {**self._special_tokens, "tools": None, "documents": None, "add_generation_prompt": False}
-                    return self._renderer.render(compiled.name, {**variables, "messages": messages}, self._clock())
+                    return self._render(compiled, {**variables, "messages": messages})
                 except TemplateFailed:
                     return None
 
-            known = self._text_arguments[compiled.name] = wants_text(render)
+            known = self._text_arguments[name] = wants_text(render)
         return known
+
+    def _render(self, compiled: _Compiled, variables: Mapping[str, Any]) -> str:
+        source = compiled.source if compiled.name is None else None
+        return self._renderer.render(compiled.name or "", variables, self._clock(), source)
 
     def _run(self, compiled: _Compiled, chat: list[Message], variables: Mapping[str, Any]) -> str:
         try:
-            return self._renderer.render(compiled.name, {**variables, "messages": chat}, self._clock())
+            return self._render(compiled, {**variables, "messages": chat})
         except TemplateFailed as error:
             if error.kind == "busy":
                 raise BusyError(error.reason) from None

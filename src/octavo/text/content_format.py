@@ -14,11 +14,23 @@ from jinja2 import nodes
 from octavo.errors import InvalidRequestError
 
 ContentFormat = Literal["string", "parts"]
+CONTENT_FORMATS: dict[str, ContentFormat | None] = {"auto": None, "string": "string", "openai": "parts"}
+"""The names that vLLM has for them; auto leaves it to the template."""
 Message = dict[str, Any]
 
 MAX_DEPTH = 64
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal", "thinking": "thinking"}
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+
+
+def content_format(name: str) -> ContentFormat | None:
+    """The format that a name of CONTENT_FORMATS means. Raises InvalidRequestError for any other."""
+    if not isinstance(name, str) or name not in CONTENT_FORMATS:
+        raise InvalidRequestError(
+            f"chat_template_content_format is {str(name)[:100]!r}; it must be one of {', '.join(CONTENT_FORMATS)}",
+            param="chat_template_content_format",
+        )
+    return CONTENT_FORMATS[name]
 
 
 def detect_content_format(template: nodes.Template) -> ContentFormat:

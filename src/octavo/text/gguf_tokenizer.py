@@ -330,7 +330,17 @@ def _read_spec(vocabulary: _Vocabulary, adds_bos: bool, adds_eos: bool) -> Token
         suffix_ids=(eos,) if adds_eos and eos is not None else (),
         special_tokens={name: vocabulary.tokens[i] for name, i in names.items() if i is not None},
         chat_templates=templates,
+        fim_token_ids=_fim_token_ids(vocabulary),
     )
+
+
+def _fim_token_ids(vocabulary: _Vocabulary) -> tuple[int, int, int] | None:
+    """The keys of today, or those that older files have."""
+    for names in (("fim_pre", "fim_suf", "fim_mid"), ("prefix", "suffix", "middle")):
+        prefix, suffix, middle = (vocabulary.token_id(name) for name in names)
+        if prefix is not None and suffix is not None and middle is not None:
+            return prefix, suffix, middle
+    return None
 
 
 def _array(

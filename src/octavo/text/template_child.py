@@ -1,4 +1,4 @@
-"""The process that renders chat templates: first come their sources, then (name, variables, time in ISO form)."""
+"""The process that renders chat templates: first come their sources, then (name, variables, time in ISO form, source)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def main() -> None:
 def _renderer(sources: dict[str, str]) -> Answerer:
     renderer = LocalRenderer(sources)
 
-    def render(request: tuple[str, dict[str, Any], str]) -> tuple[str, str]:
-        name, variables, now = request
+    def render(request: tuple[str, dict[str, Any], str, str | None]) -> tuple[str, str]:
+        name, variables, now, source = request
         try:
-            return "text", renderer.render(name, variables, datetime.fromisoformat(now))
+            return "text", renderer.render(name, variables, datetime.fromisoformat(now), source)
         except TemplateFailed as error:
             return error.kind, error.reason
 

@@ -33,9 +33,9 @@ class TemplateProcesses:
             max_answer_bytes=MAX_ANSWER_BYTES,
         )
 
-    def render(self, name: str, variables: Mapping[str, Any], now: datetime) -> str:
+    def render(self, name: str, variables: Mapping[str, Any], now: datetime, source: str | None = None) -> str:
         try:
-            kind, text = self._pool.ask((name, variables, now.isoformat()))
+            kind, text = self._pool.ask((name, variables, now.isoformat(), source))
         except NoAnswerError as error:
             is_passing = error.cause in ("busy", "closed", "start")
             raise TemplateFailed("busy" if is_passing else "failed", self._reason(error)) from None

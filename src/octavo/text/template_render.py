@@ -28,10 +28,13 @@ class TemplateFailed(Exception):
 
 
 class Renderer(Protocol):
-    """Renders the named templates of one model."""
+    """Renders the named templates of one model, and others whose source is given."""
 
-    def render(self, name: str, variables: Mapping[str, Any], now: datetime) -> str:
-        """The text of template `name`; variables are plain data with "messages" among them. Raises TemplateFailed."""
+    def render(self, name: str, variables: Mapping[str, Any], now: datetime, source: str | None = None) -> str:
+        """The text of template `name`, or of `source` instead; variables are plain data with "messages" among them.
+
+        Raises TemplateFailed.
+        """
         ...
 
     def warm(self) -> None:
@@ -53,15 +56,15 @@ class LocalRenderer:
         self._environment = make_environment(lambda: self._now)
         self._compiled: dict[str, jinja2.Template] = {}
 
-    def render(self, name: str, variables: Mapping[str, Any], now: datetime) -> str:
+    def render(self, name: str, variables: Mapping[str, Any], now: datetime, source: str | None = None) -> str:
         with self._lock:
             self._now = now
-            return self._render(name, variables)
+            return self._render(name, variables, source)
 
-    def _render(self, name: str, variables: Mapping[str, Any]) -> str:
+    def _render(self, name: str, variables: Mapping[str, Any], source: str | None) -> str:
         template: jinja2.Template | None = None
         try:
-            template = self._compiled.get(name)
+            template = self._compiled.get(name) if source is None else self._environment.from_string(source)
             if template is None:
                 template = self._compiled[name] = self._environment.from_string(self._sources[name])
             return _render_bounded(template, variables)

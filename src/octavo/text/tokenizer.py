@@ -28,6 +28,7 @@ class TokenizerSpec:
     prefix_ids          ids put before a text when special tokens are added, usually [BOS]; suffix_ids after it
     special_tokens      names as templates see them ("bos_token", "eos_token", ...) -> token text
     chat_templates      template name -> Jinja source; the usual name is "default"
+    fim_token_ids       the tokens before prefix, suffix and middle of a text to be filled in, where the file names them
     """
 
     source: str
@@ -38,6 +39,7 @@ class TokenizerSpec:
     suffix_ids: tuple[int, ...] = ()
     special_tokens: dict[str, str] = field(default_factory=dict)
     chat_templates: dict[str, str] = field(default_factory=dict)
+    fim_token_ids: tuple[int, int, int] | None = None
 
 
 class Tokenizer:
@@ -60,6 +62,7 @@ class Tokenizer:
         self.eos_token_ids = spec.eos_token_ids
         added = backend.get_added_tokens_decoder()
         self.added_tokens: dict[int, str] = {token_id: token.content for token_id, token in added.items()}
+        self._added_ids = {text: token_id for token_id, text in self.added_tokens.items()}
         self.special_token_ids: frozenset[int] = frozenset(i for i, token in added.items() if token.special)
         self.vocab_size = spec.vocab_size or max([backend.get_vocab_size(with_added_tokens=True), *(i + 1 for i in added)])
         decoder = backend.decoder
@@ -69,9 +72,12 @@ class Tokenizer:
 
     def control_ids(self, texts: Iterable[str]) -> dict[str, int]:
         """Those of the texts that are control tokens, with their ids."""
-        wanted = set(texts)
-        found = ((self.added_tokens[token_id], token_id) for token_id in sorted(self.special_token_ids))
-        return {text: token_id for text, token_id in found if text in wanted}
+        found = {text: self._added_ids[text] for text in texts if text in self._added_ids}
+        return {text: token_id for text, token_id in found.items() if token_id in self.special_token_ids}
+
+    def added_id(self, text: str) -> int | None:
+        """The id of an added token, be it a control token or not."""
+        return self._added_ids.get(text)
 
     @property
     def adds_bos(self) -> bool:

@@ -1,4 +1,4 @@
-"""append_forced: tokens that a grammar leaves no choice about stand behind the sampled one; nothing is computed to choose them."""
+"""append_forced: tokens that a grammar leaves no choice about stand behind the sampled one, without a forward pass each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from octavo.step import SampledTokens
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 
-MAX_FORCED = 64
-"""Tokens that one step appends to one sequence. To find them takes time that all sequences of the step wait; the next step goes on
-where this one stopped."""
+MAX_FORCED = 32
+"""Tokens that one step appends to one sequence. While they are looked for, all sequences of the step wait. The next step
+goes on where this one stopped."""
 
 
 def append_forced(batch: Batch, segments: Sequence[Segment], sampled: Sequence[SampledTokens]) -> None:

@@ -12,7 +12,8 @@ import pytest
 from tests.unit.dialogue.recorded import CASES, SEOUL, TOOLS, Case
 
 from octavo.dialogue.calls import MessageDelta, ToolCallDelta, join_calls
-from octavo.dialogue.dialect import TOOL_FORMATS, choose_dialect
+from octavo.dialogue.dialect import REASONING, TOOL_FORMATS, choose_dialect
+from octavo.dialogue.reasoning import THINK, THINK_ALWAYS
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools
 from octavo.errors import ConfigError
@@ -117,6 +118,12 @@ def test_answer_that_begins_inside_reasoning() -> None:
             assert taken_apart(stream_of("hermes", starts_inside=True), pieces) == (reasoning, content, [])
 
 
+def test_the_prompt_says_whether_an_answer_begins_inside_reasoning() -> None:
+    ends = ("assistant\n", "assistant\n<think>\n", "<think>\n\n</think>\n\n")
+    assert [THINK.starts_inside(end) for end in ends] == [False, True, False]
+    assert [THINK_ALWAYS.starts_inside(end) for end in ends] == [True, True, False]
+
+
 def test_markers_that_are_control_tokens_never_reach_the_client() -> None:
     hidden = ("[TOOL_CALLS]", "[ARGS]", "[CALL_ID]")
     for text, content in (("a [ARGS] b", "a  b"), ("x[TOOL_CALLS]?[ARGS]", "x?"), ("[TOOL_CALLS]", "")):
@@ -165,3 +172,10 @@ def test_hostile_text_is_taken_apart_in_time(text: str) -> None:
         pieces = [text[at : at + 5] for at in range(0, len(text), 5)]
         reasoning, content, calls = taken_apart(stream_of(parser), pieces)
         assert (reasoning, content, calls) == ("", text, [])
+
+
+def test_the_page_lists_every_parser() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "tools.md").read_text()
+    about = [(name, entry.about) for name, entry in TOOL_FORMATS.items()]
+    for name, text in [*about, *((name, text) for name, (_, text) in REASONING.items())]:
+        assert f"| `{name}` | {text.replace('<', '&lt;').replace('|', chr(92) + '|')} |" in page

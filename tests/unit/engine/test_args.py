@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from typing import Any
 
@@ -51,6 +52,34 @@ def test_vllms_options_pass_warn_or_are_refused(caplog: pytest.LogCaptureFixture
     assert (config.loading.dtype, config.loading.quantization, config.scheduler.max_model_len) == ("float16", "auto", 2000)
     with pytest.raises(ConfigError, match="tensor_parallel_size=2 is not supported"):
         EngineArgs(tensor_parallel_size=2)
+
+
+def test_options_of_a_program_of_its_own() -> None:
+    parser = AsyncEngineArgs.add_cli_args(argparse.ArgumentParser())
+    parser.add_argument("--mine")
+    parser.set_defaults(max_num_seqs=3)
+    words = "--model m --max_model_len 2k -tp 1 --no-enable-prefix-caching --enforce-eager --mine x --enable-log-requests"
+    args = parser.parse_args(words.split())
+    made = AsyncEngineArgs.from_cli_args(args)
+    assert isinstance(made, AsyncEngineArgs) and not made.disable_log_requests and not made.disable_log_stats
+    assert (made.model, made.max_model_len, made.max_num_seqs) == ("m", 2000, 3)
+    assert (made.enable_prefix_caching, made.enforce_eager) == (False, True)
+    plain = EngineArgs.add_cli_args(argparse.ArgumentParser())
+    assert EngineArgs.from_cli_args(plain.parse_args([])) == EngineArgs()
+    assert "--max-num-batched-tokens" in plain.format_help() and "--worker-cls" not in plain.format_help()
+
+
+@pytest.mark.parametrize("words", ["--block-size 4", "--max-num-seqs many", "--dtype int3", "--nonsense 1"])
+def test_a_wrong_option_of_such_a_program_is_its_usage_error(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        EngineArgs.add_cli_args(argparse.ArgumentParser()).parse_args(words.split())
+    assert caught.value.code == 2 and words.split()[0] in capsys.readouterr().err
+
+
+def test_what_is_not_there_is_refused_from_the_command_line_too() -> None:
+    args = EngineArgs.add_cli_args(argparse.ArgumentParser()).parse_args(["-tp", "2"])
+    with pytest.raises(ConfigError, match="tensor_parallel_size=2 is not supported"):
+        EngineArgs.from_cli_args(args)
 
 
 def test_none_is_the_default_and_fields_may_be_set_later() -> None:

@@ -1,4 +1,4 @@
-"""What a rewritten schema accepts, the given one accepts: the definition of JSON Schema (jsonschema) says so, value by value."""
+"""What a rewritten schema accepts, the given one accepts, too: jsonschema says so, value by value."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ OTHERS: list[Any] = [
     {"oneOf": [{"type": "number"}, {"type": "string"}, {"const": 1}]},
     {"dependencies": {"a": ["b"]}, "type": "object"},
     {"dependencies": {"a": {"required": ["b", "c"]}, "kind": {"properties": {"kind": {"const": "blue"}}}}, "type": "object"},
-    {"if": {"properties": {"kind": {"const": "red"}}, "required": ["kind"]}, "then": {"required": ["a"]}, "else": {"maxProperties": 1}},
+    {
+        "if": {"properties": {"kind": {"const": "red"}}, "required": ["kind"]},
+        "then": {"required": ["a"]},
+        "else": {"maxProperties": 1},
+    },
     {"if": {"type": "string"}, "then": {"minLength": 2}},
     {"if": {"type": "integer"}, "else": {"type": "string"}},
     {"type": "object", "properties": {"not": {"type": "integer"}, "if": {"type": "string"}, "a": {"not": {"type": "string"}}}},

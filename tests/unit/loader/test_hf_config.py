@@ -118,8 +118,8 @@ def test_generation_config_wins_for_eos_and_gives_defaults(tmp_path: Path, base_
 
 
 def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path, base_config: Values) -> None:
-    with pytest.raises(LoadError, match=r"config\.json: architectures names the unknown BertModel; known: LlamaForCausalLM"):
-        read(tmp_path, base_config | {"architectures": ["BertModel"]})
+    with pytest.raises(LoadError, match=r"config\.json: architectures names the unknown RobertaModel; known: LlamaForCausalLM"):
+        read(tmp_path, base_config | {"architectures": ["RobertaModel"]})
 
 
 def test_a_quantised_checkpoint_is_refused_naming_the_method(tmp_path: Path, base_config: Values) -> None:

@@ -6,9 +6,15 @@ import re
 from pathlib import Path
 
 from octavo.server.body import HARMLESS_FIELDS, UNSUPPORTED_FIELDS
+from octavo.server.limits_page import in_page, table
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "errors.md").read_text()
+
+
+def test_the_table_of_limits_is_up_to_date() -> None:
+    assert in_page(PAGE) == PAGE, "run: python -m octavo.server.limits_page docs/errors.md"
+    assert table() in PAGE and "| `stop` | 16 | strings |" in PAGE
 
 
 def test_every_code_in_the_source_is_documented() -> None:

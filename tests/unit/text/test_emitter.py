@@ -197,3 +197,16 @@ def test_control_tokens_that_might_have_begun_a_stop_string_stay_out_of_the_text
 def test_no_stop_string_ends_within_the_first_tokens(text: str, stop: list[str], min_tokens: int, shown: str) -> None:
     deltas, _ = _run(GPT2, _byte_tokens(text.encode()), stop=stop, min_tokens=min_tokens)
     assert "".join(deltas) == shown
+
+
+def test_shown_control_tokens_stand_in_the_text_and_stops_find_the_same() -> None:
+    control = min(GPT2.special_token_ids)
+    text = GPT2.added_tokens[control]
+    ids = [*_byte_tokens(b"a"), control, *_byte_tokens(b"b"), control, *_byte_tokens(b"c")]
+    for shown, expected in (((), "abc"), ((control,), f"a{text}b{text}c")):
+        deltas, _ = _run(GPT2, ids, shown_token_ids=shown)
+        assert "".join(deltas) == expected
+    stop = f"b{text}"
+    for shown, expected in (((), "a"), ((control,), f"a{text}")):
+        deltas, emitter = _run(GPT2, ids, shown_token_ids=shown, stop=[stop])
+        assert "".join(deltas) == expected and emitter.stopped == stop

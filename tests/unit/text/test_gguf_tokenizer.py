@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from octavo.errors import LoadError
+from octavo.text.fill_in_middle import fim_token_ids
 from octavo.text.gguf_merges import TokenType
 from octavo.text.gguf_tokenizer import tokenizer_from_gguf
 from octavo.text.hf_tokenizer import tokenizer_from_folder
@@ -46,6 +47,14 @@ def _kind(text: str, added: dict[str, Any]) -> TokenType:
     if text in added:
         return TokenType.CONTROL if added[text]["special"] else TokenType.USER_DEFINED
     return TokenType.BYTE if text.startswith("<0x") and len(text) == 6 else TokenType.NORMAL
+
+
+def test_tokens_to_fill_in_the_middle_are_known_by_their_keys() -> None:
+    keys = {"fim_pre_token_id": 5, "fim_suf_token_id": 6, "fim_mid_token_id": 7}
+    old = {"prefix_token_id": 7, "suffix_token_id": 8, "middle_token_id": 9}
+    for extra, expected in (({**old, **keys}, (5, 6, 7)), (old, (7, 8, 9)), ({"fim_pre_token_id": 5}, None), ({}, None)):
+        tokenizer = tokenizer_from_gguf(_metadata("gpt2_like", "gpt2", pre="gpt-2", **extra), PATH)
+        assert fim_token_ids(tokenizer) == tokenizer.spec.fim_token_ids == expected
 
 
 @pytest.mark.parametrize(

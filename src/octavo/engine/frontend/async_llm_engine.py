@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from prometheus_client import CollectorRegistry
@@ -203,12 +204,9 @@ class AsyncLLMEngine:
         priority: int | None = None,
     ) -> AsyncGenerator[PoolingRequestOutput, None]:
         """The embedding of one prompt, as the only item. Closing or cancelling the iterator aborts it. Raises as `generate`."""
-        stream = await self.add_request(prompt, pooling_params, request_id, options, priority=priority)
-        try:
+        async with aclosing(await self.add_request(prompt, pooling_params, request_id, options, priority=priority)) as stream:
             async for output in stream:
                 yield PoolingRequestOutput.of(output)
-        finally:
-            stream.close()
 
     async def add_request(
         self,

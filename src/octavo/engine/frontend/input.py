@@ -21,6 +21,7 @@ from octavo.pooling_params import Pooling, PoolingParams
 from octavo.request import MAX_REQUEST_ID_LENGTH, NO_OPTIONS, Request, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.text.tokenizer import Tokenizer
+from octavo.text.truncation import MAX_TRUNCATED, Truncation
 
 
 def seeds(seed: int | None) -> Callable[[], int]:
@@ -47,10 +48,10 @@ _LONG_ROPE_SALT = "\0longrope"
 
 def require_text_model(model: ModelConfig) -> None:
     """Raise InvalidRequestError for a model that generates no text."""
-    if not model.causal:
+    if not model.has_head:
         raise InvalidRequestError(
-            f"this model ({model.architecture}) is an encoder: it makes embeddings and generates no text. Use /v1/embeddings, "
-            "/v1/rerank or /v1/score, or LLM.embed in Python",
+            "this model makes embeddings and generates no text: it has no output head. Use /v1/embeddings, /v1/rerank or "
+            "/v1/score, or LLM.embed in Python",
             param="model",
             code="model_generates_no_text",
         )
@@ -105,8 +106,8 @@ class InputProcessor:
         self._check_envelope(request_id, options)
         sampling = self._checked_sampling(sampling)
         grammar = self._take_grammar(sampling)
-        token_ids = self._token_ids(parts)
-        max_tokens = self._max_tokens(len(token_ids), sampling.max_tokens)
+        token_ids = self.token_ids(parts, sampling)
+        room = self.room(len(token_ids))
         # What has a form ends with it, and there the end is all that may come.
         stop_token_ids = [] if sampling.ignore_eos and not grammar else self.eos_token_ids
         request = Request(
@@ -114,7 +115,7 @@ class InputProcessor:
             prompt_token_ids=token_ids,
             sampling=sampling,
             seed=sampling.seed if sampling.seed is not None else self._random_seed(),
-            max_tokens=max_tokens,
+            max_tokens=room if sampling.max_tokens is None else min(sampling.max_tokens, room),
             stop_token_ids=sorted({*stop_token_ids, *sampling.stop_token_ids}),
             arrival_s=arrival_s,
             cache_salt=self._cache_salt(options.cache_salt, len(token_ids)),
@@ -133,7 +134,7 @@ class InputProcessor:
             options = replace(options, cache_salt=parts.cache_salt)
         self._check_envelope(request_id, options)
         params.validate(self._model.hidden_size, self._max_model_len)
-        token_ids = self._token_ids(parts, params.truncate_prompt_tokens)
+        token_ids = self._pooled_token_ids(parts, params.truncate_prompt_tokens)
         if len(token_ids) > self._max_model_len:
             raise ContextLengthError.of_prompt(f"the prompt has {len(token_ids)} tokens", self._max_model_len, "prompt")
         request = Request(
@@ -197,21 +198,35 @@ class InputProcessor:
         checked.bad_words_ids = bad_words_ids(checked.bad_words, self._tokenizer)
         return checked
 
-    def _token_ids(self, prompt: PromptParts, max_kept: int | None = None) -> list[int]:
+    def token_ids(self, prompt: PromptParts, sampling: SamplingParams | None = None) -> list[int]:
+        """Checked token ids of a prompt, cut as sampling says. Raises InvalidRequestError or ContextLengthError."""
+        asked = None if sampling is None else sampling.truncate_prompt_tokens
+        if sampling is None or asked is None:
+            return self._all_token_ids(prompt, self._max_model_len)
+        sampling.truncate_prompt_tokens = None
+        truncation = Truncation.asked(asked, "left", self._max_model_len, sampling.max_tokens)
+        token_ids = self._all_token_ids(prompt, max(self._max_model_len, MAX_TRUNCATED))
+        return truncation.cut(token_ids, self._tokenizer.spec.prefix_ids if prompt.token_ids is None else ())
+
+    def _pooled_token_ids(self, prompt: PromptParts, max_kept: int | None) -> list[int]:
         """max_kept: see PoolingParams.truncate_prompt_tokens."""
-        token_ids = prompt.token_ids
-        if token_ids is None:
-            assert prompt.text is not None
-            if max_kept is None:
-                self._tokenizer.require_fits(prompt.text, self._max_model_len, "prompt")
-            token_ids = self._tokenizer.encode(prompt.text)
-            if not token_ids:
-                raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
-        self._check_vocabulary(token_ids)
+        token_ids = self._all_token_ids(prompt, self._max_model_len if max_kept is None else None)
         if max_kept is None:
             return token_ids
         limit = self._max_model_len if max_kept == -1 else max_kept
         return truncated(token_ids, limit, self._tokenizer.spec.suffix_ids if prompt.token_ids is None else ())
+
+    def _all_token_ids(self, prompt: PromptParts, limit: int | None) -> list[int]:
+        token_ids = prompt.token_ids
+        if token_ids is None:
+            assert prompt.text is not None
+            if limit is not None:
+                self._tokenizer.require_fits(prompt.text, limit, "prompt")
+            token_ids = self._tokenizer.encode(prompt.text)
+            if not token_ids:
+                raise InvalidRequestError("the prompt is empty: it has no tokens; give at least one", param="prompt")
+        self._check_vocabulary(token_ids)
+        return token_ids
 
     def _check_vocabulary(self, token_ids: list[int]) -> None:
         """Ids that were given, and those of a text: a tokenizer may know added tokens that the model has no row for."""
@@ -223,9 +238,9 @@ class InputProcessor:
                 code="token_out_of_range",
             )
 
-    def _max_tokens(self, num_prompt: int, asked: int | None) -> int:
-        """The completion's limit: as asked, but no more than the context leaves. Refuses a prompt that leaves nothing."""
+    def room(self, num_prompt: int) -> int:
+        """Tokens that the context leaves. Raises ContextLengthError if there are none."""
         room = self._max_model_len - num_prompt
         if room < 1:
             raise ContextLengthError.of(f"the prompt has {num_prompt} tokens", self._max_model_len, "prompt")
-        return room if asked is None else min(asked, room)
+        return room

@@ -62,6 +62,33 @@ class RequestRecord:
     outcome: FinishReason | None = None
     error: str | None = None
 
+    # vLLM's names, for scripts that read RequestOutput.metrics; 0.0 is "not yet" there.
+
+    @property
+    def num_generation_tokens(self) -> int:
+        return self.num_generated_tokens
+
+    @property
+    def queued_ts(self) -> float:
+        return self.arrival_s
+
+    @property
+    def scheduled_ts(self) -> float:
+        return self.scheduled_s or 0.0
+
+    @property
+    def first_token_ts(self) -> float:
+        return self.first_token_s or 0.0
+
+    @property
+    def last_token_ts(self) -> float:
+        return self.last_token_s or 0.0
+
+    @property
+    def first_token_latency(self) -> float:
+        """Seconds from the arrival to the first token."""
+        return 0.0 if self.first_token_s is None else self.first_token_s - self.arrival_s
+
 
 class LedgerListener(Protocol):
     """Hears of every entry when it is written; metrics and logs are listeners."""

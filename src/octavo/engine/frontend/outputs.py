@@ -68,6 +68,11 @@ class RequestOutput:
     error: str | None = None
     pooled: NDArray[np.float32] | None = None
 
+    def next_logprobs(self) -> PositionLogprobs | None:
+        """Of the first token of the first choice; None where there is none."""
+        logprobs = self.outputs[0].logprobs
+        return logprobs[0] if logprobs else None
+
     def append(self, later: RequestOutput) -> None:
         """Join a later delta delivery of the same request to this one."""
         own = {output.index: output for output in self.outputs}

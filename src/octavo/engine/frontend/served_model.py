@@ -33,7 +33,7 @@ class ServedModel:
 
     def describe(self) -> str:
         """The line printed at start: what becomes of requests that say nothing."""
-        if self.config.causal:
+        if self.config.has_head:
             return self.sampling.describe()
         pooling = self.config.pooling
         return f"pooling  {pooling.kind}, {'' if pooling.normalize else 'not '}normalised; the model makes embeddings alone"

@@ -11,7 +11,11 @@ from octavo.server.errors import response_of
 from octavo.server.service.inflight import Inflight
 
 GENERATING_PATHS = frozenset(
-    {"/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat", "/api/generate"}
+    {
+        *("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"),
+        *("/v1/embeddings", "/v1/rerank", "/v1/score"),
+        *("/api/chat", "/api/generate", "/api/embed", "/api/embeddings"),
+    }
 )
 """They need the engine core. The others that make work, such as /tokenize, do without."""
 

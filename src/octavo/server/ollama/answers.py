@@ -26,6 +26,9 @@ class Clock:
 
     start_s: float = field(default_factory=time.monotonic)
 
+    def elapsed_ns(self) -> int:
+        return _ns(time.monotonic() - self.start_s)
+
     def end(self, generation: Generation, finish_reason: str | None) -> dict[str, Any]:
         """The keys of the last object. load_duration is the time before the first step: reading the request, and waiting."""
         now_s, record = time.monotonic(), generation.record

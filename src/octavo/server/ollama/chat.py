@@ -43,6 +43,7 @@ async def chat(request: Request) -> Response:
     name = body.model or service.model_name
     if not body.messages:
         return json_response(encode({**_head(name, "", "", []), "done": True, "done_reason": "load"}))
+    service.require_text_model()
     asked = await _chat_request(body, service, tenant_of(request, None))
     with named_as(CLIENT_NAMES):
         turn = await begin_turn(service, asked, new_request_id("chat"))

@@ -48,6 +48,7 @@ async def generate(request: Request) -> Response:
     name = body.model or service.model_name
     if not body.prompt:
         return json_response(encode({**_head(name, "", "", []), "done": True, "done_reason": "load"}))
+    service.require_text_model()
     with named_as(CLIENT_NAMES):
         turn = await _turn(body, body.prompt, service, RequestOptions(tenant=tenant_of(request, None)))
     return Job(turn, service, clock, partial(_head, name), num_top=body.top_logprobs or 0).response(body.streams)

@@ -182,5 +182,8 @@ def _model_info(service: Service) -> dict[str, Any]:
 
 
 def _capabilities(service: Service) -> list[str]:
-    tools = ["tools"] if service.dialect.template_knows_tools else []
+    """Tools are for every model with a chat template: one whose template knows none is told of them all the same."""
+    if not service.engine.model_config.has_head:
+        return ["embedding"]
+    tools = ["tools"] if service.engine.chat_template.exists else []
     return ["completion", *tools, *(["thinking"] if can_think(service) else [])]

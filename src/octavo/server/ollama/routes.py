@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from octavo.server.body import Body
 from octavo.server.ollama.chat import OllamaChatBody, chat
+from octavo.server.ollama.embed import EmbedBody, EmbeddingsBody, embed, embeddings
 from octavo.server.ollama.generate import GenerateBody, generate
 from octavo.server.ollama.models import ModelBody, ps, pull, root, show, tags, version
 
@@ -23,6 +24,8 @@ READ_ROUTES: tuple[tuple[str, Handler], ...] = (
 BODY_ROUTES: tuple[tuple[str, Handler, type[Body]], ...] = (
     ("/api/chat", chat, OllamaChatBody),
     ("/api/generate", generate, GenerateBody),
+    ("/api/embed", embed, EmbedBody),
+    ("/api/embeddings", embeddings, EmbeddingsBody),
     ("/api/show", show, ModelBody),
     ("/api/pull", pull, ModelBody),
 )

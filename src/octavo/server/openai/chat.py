@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any
@@ -15,11 +15,19 @@ from octavo.dialogue.calls import ToolCallDelta
 from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_LOGPROBS
 from octavo.server.body import UNSUPPORTED_FIELDS, Int32, parse_body
-from octavo.server.context import service_of, tenant_of
+from octavo.server.context import context_of, service_of, tenant_of
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.beam_fields import beam_params
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
-from octavo.server.openai.sampling_fields import SamplingFields, check_common, form_values, request_options, sampling_values
+from octavo.server.openai.sampling_fields import (
+    SamplingFields,
+    check_common,
+    form_values,
+    request_options,
+    sampling_values,
+    truncation,
+)
 from octavo.server.openai.template_fields import TemplateFields, conversation, template_options
 from octavo.server.service.chat_turn import ChatRequest, ChatTurn, ChoiceDelta, ChoiceMessage, TemplateOptions, begin_turn
 from octavo.server.service.generation import new_request_id
@@ -37,17 +45,18 @@ _UNSUPPORTED = {
     "prediction": (),
     "web_search_options": (),
     "verbosity": ("medium",),
-    "documents": (),
-    "chat_template": (),
-    "echo": (),
     "mm_processor_kwargs": (),
-    "add_special_tokens": (),
+    "suffix": (),
 }
 
 
 class ChatBody(SamplingFields, TemplateFields):
-    """The body. max_tokens is the old name of max_completion_tokens; without either the answer may fill the context."""
+    """The body. max_tokens is the old name of max_completion_tokens; without either the answer may fill the context.
 
+    echo  the answer begins with the text of the last message, if that has the role of the answer
+    """
+
+    echo: bool | None = None
     max_tokens: Int32 | None = None
     max_completion_tokens: Int32 | None = None
     tool_choice: Any = None
@@ -60,11 +69,13 @@ class ChatBody(SamplingFields, TemplateFields):
 
 async def create_chat_completion(request: Request) -> Response:
     """POST /v1/chat/completions."""
-    service = service_of(request)
+    service, config = service_of(request), context_of(request).config
     body, turn = await read_chat(request)
+    if body.return_tokens_as_token_ids is None:
+        body.return_tokens_as_token_ids = config.return_tokens_as_token_ids
     job = _Job(body, service, turn)
     if body.stream:
-        return EventStream(job.stream())
+        return EventStream(job.stream(force_usage=config.enable_force_include_usage))
     return JsonAnswer(job.answer)
 
 
@@ -83,6 +94,12 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
     check_common(body)
     if body.top_logprobs and not body.logprobs:
         raise InvalidRequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+    if body.best_of not in (None, body.n or 1):
+        raise InvalidRequestError(
+            f"best_of is {body.best_of}; chats answer with all n choices, so leave it out, or use /v1/completions",
+            param="best_of",
+            code="unsupported_field",
+        )
     max_tokens = _max_tokens(body)
     messages, tools = conversation(body, service)
     form = await form_values(body, service)
@@ -96,6 +113,8 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
         form=form.get("structured_outputs"),
         sampling={**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs},
         options=request_options(body, tenant),
+        truncation=truncation(body, service, max_tokens),
+        beams=beam_params(body, max_tokens, logprobs),
     )
 
 
@@ -146,28 +165,42 @@ class _Job:
         self._tokenizer = service.engine.tokenizer
         self._turn = turn
         self._shows_reasoning = body.include_reasoning is not False
-        self._head = answer_head("chat.completion", turn.generation, service)
+        generates = body.add_generation_prompt is not False and not body.continue_final_message
+        last = turn.last_message
+        self._role = service.response_role if generates else last["role"]
+        self._echoed = _text(last) if body.echo and last["role"] == self._role else ""
+        self._head = answer_head("chat.completion", turn.generation.request_id, service)
 
     async def answer(self) -> bytes:
         """The whole answer as JSON."""
-        choices = [
-            {
-                "index": choice.index,
-                "message": self._message(choice),
-                "logprobs": self._logprobs(choice.logprobs),
-                "finish_reason": choice.finish_reason,
-                "stop_reason": choice.stop_reason,
-            }
-            for choice in await self._turn.collect()
-        ]
+        choices = [self._whole(choice) for choice in await self._turn.collect()]
         json = {**self._head, "choices": choices, "usage": usage_json(self._turn.usage)}
         if self._turn.prompt_logprobs is not None:
             json["prompt_logprobs"] = prompt_logprobs_json(self._turn.prompt_logprobs, self._tokenizer)
+        if self._body.return_token_ids:
+            json["prompt_token_ids"] = self._prompt_token_ids
         return encode(json)
 
-    async def stream(self) -> AsyncGenerator[bytes, None]:
+    def _whole(self, choice: ChoiceMessage) -> dict[str, Any]:
+        json = {
+            "index": choice.index,
+            "message": self._message(choice),
+            "logprobs": self._logprobs(choice.logprobs),
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+        if self._body.return_token_ids:
+            json["token_ids"] = choice.token_ids
+        return json
+
+    @property
+    def _prompt_token_ids(self) -> list[int]:
+        return self._turn.generation.prompts[0].token_ids
+
+    async def stream(self, *, force_usage: bool) -> AsyncGenerator[bytes, None]:
         """SSE events: per choice the role first, then its text, its finish reason last."""
-        writer = ChunkWriter({**self._head, "object": "chat.completion.chunk"}, self._body.stream_options)
+        head = {**self._head, "object": "chat.completion.chunk"}
+        writer = ChunkWriter(head, self._body.stream_options, force_usage=force_usage)
         usage, started = self._turn.usage, False
         async with aclosing(self._turn.run()) as outputs:
             async for deltas in outputs:
@@ -175,19 +208,36 @@ class _Job:
                     started = True
                     nothing_yet = replace(usage, completion_tokens=0)
                     for index in range(self._turn.generation.n):
-                        yield writer.chunk(_ROLE_CHOICE % index, nothing_yet)
+                        yield writer.chunk(self._role_choice(index), nothing_yet, self._prompt_ids_key if index == 0 else b"")
+                        if self._echoed:
+                            yield writer.chunk(self._echo_choice(index), nothing_yet)
                 for delta in deltas:
                     if not self._shows_reasoning:
                         delta.reasoning = ""
-                    if not delta.is_empty:  # it is while there is an unfinished character, or a possible stop string
+                    # It is empty while there is an unfinished character, or a possible stop string.
+                    if not delta.is_empty or self._body.return_token_ids:
                         yield writer.chunk(self._choice(delta), usage)
         if writer.include_usage:
             yield writer.usage_chunk(usage)
         yield DONE
 
+    @property
+    def _prompt_ids_key(self) -> bytes:
+        """A further key of the first chunk, where it is asked for."""
+        return b',"prompt_token_ids":' + encode(self._prompt_token_ids) if self._body.return_token_ids else b""
+
+    def _role_choice(self, index: int) -> bytes:
+        content = b'{"role":' + encode(self._role) + b',"content":""}'
+        return choice_json(index, b'"delta":', content, b"null", b"null", b"null")
+
+    def _echo_choice(self, index: int) -> bytes:
+        content = b'{"content":' + encode(self._echoed) + b"}"
+        return choice_json(index, b'"delta":', content, b"null", b"null", b"null")
+
     def _message(self, choice: ChoiceMessage) -> dict[str, Any]:
         """The message, with tool_calls and reasoning where there are any."""
-        message: dict[str, Any] = {"role": "assistant", "content": choice.content, "refusal": None}
+        content = self._echoed + (choice.content or "") if self._echoed else choice.content
+        message: dict[str, Any] = {"role": self._role, "content": content, "refusal": None}
         if choice.tool_calls:
             message["tool_calls"] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -208,11 +258,22 @@ class _Job:
         else:
             content = b'{"content":' + encode(delta.content) + b"}" if delta.content or delta.logprobs else b"{}"
         logprobs = encode(self._logprobs(delta.logprobs)) if self._body.logprobs else b"null"
-        return choice_json(delta.index, b'"delta":', content, logprobs, encode(delta.finish_reason), encode(delta.stop_reason))
+        more = b',"token_ids":' + encode(delta.token_ids) if self._body.return_token_ids else b""
+        finish, stop = encode(delta.finish_reason), encode(delta.stop_reason)
+        return choice_json(delta.index, b'"delta":', content, logprobs, finish, stop, more)
 
     def _logprobs(self, entries: Sequence[TokenLogprobs] | None) -> dict[str, Any] | None:
         """The object for these entries; None where none were asked for."""
-        return chat_logprobs(entries or (), self._tokenizer, self._body.top_logprobs or 0) if self._body.logprobs else None
+        if not self._body.logprobs:
+            return None
+        as_ids = bool(self._body.return_tokens_as_token_ids)
+        return chat_logprobs(entries or (), self._tokenizer, self._body.top_logprobs or 0, as_ids)
+
+
+def _text(message: Mapping[str, Any]) -> str:
+    """The text of a message; its parts with a line break between them, as templates get them."""
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
 
 def _call_json(call: ToolCallDelta) -> dict[str, Any]:
@@ -224,4 +285,3 @@ def _call_json(call: ToolCallDelta) -> dict[str, Any]:
 
 _REASONING_NAMES = ("reasoning_content", "reasoning")
 """What vLLM called it first, and calls it now."""
-_ROLE_CHOICE = b'{"index":%d,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null,"stop_reason":null}'

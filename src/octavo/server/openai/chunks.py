@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from octavo.server.openai.sampling_fields import StreamOptions
-from octavo.server.service.generation import Generation, Usage
+from octavo.server.service.generation import Usage
 from octavo.server.service.service import Service
 
 encode = msgspec.json.encode
 
 
-def answer_head(kind: str, generation: Generation, service: Service) -> dict[str, Any]:
-    """What every answer and every chunk of this generation begins with; kind is its "object"."""
+def answer_head(kind: str, request_id: str, service: Service) -> dict[str, Any]:
+    """What every answer and every chunk of this request begins with; kind is its "object"."""
     return {
-        "id": generation.request_id,
+        "id": request_id,
         "object": kind,
         "created": int(time.time()),
         "model": service.model_name,
@@ -27,12 +27,15 @@ def answer_head(kind: str, generation: Generation, service: Service) -> dict[str
 
 def usage_json(usage: Usage) -> dict[str, Any]:
     """OpenAI's "usage" object."""
-    return {
+    json: dict[str, Any] = {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+    if usage.reasoning_tokens is not None:
+        json["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    return json
 
 
 class ChunkWriter:
@@ -42,18 +45,22 @@ class ChunkWriter:
     makes the last. Without it no chunk has any.
     """
 
-    def __init__(self, head: dict[str, Any], options: StreamOptions | None) -> None:
-        include_usage = options is not None and bool(options.include_usage)
+    def __init__(self, head: dict[str, Any], options: StreamOptions | None, *, force_usage: bool = False) -> None:
+        """force_usage: include_usage, also where the request does not say so."""
+        include_usage = force_usage or (options is not None and bool(options.include_usage))
         self._head = b"data: " + encode(head)[:-1] + b',"choices":['
         self.include_usage = include_usage
         self._continuous_usage = include_usage and options is not None and bool(options.continuous_usage_stats)
-        self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
+        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
 
-    def chunk(self, choice: bytes, usage: Usage) -> bytes:
-        """One chunk with one choice, given as JSON. usage is the count so far, written only where it was asked for."""
+    def chunk(self, choice: bytes, usage: Usage, more: bytes = b"") -> bytes:
+        """One chunk with one choice, given as JSON. usage is the count so far, written only where it was asked for.
+
+        more: further keys of the chunk, each with a comma before it.
+        """
         if self._continuous_usage:
-            return b"".join((self._head, choice, b'],"usage":', encode(usage_json(usage)), b"}\n\n"))
-        return b"".join((self._head, choice, self._tail))
+            return b"".join((self._head, choice, b"]", more, b',"usage":', encode(usage_json(usage)), b"}\n\n"))
+        return b"".join((self._head, choice, b"]", more, self._tail))
 
     def usage_chunk(self, usage: Usage) -> bytes:
         """The chunk after the last choice: no choices, the whole usage."""
@@ -61,14 +68,24 @@ class ChunkWriter:
 
 
 def choice_json(
-    index: int, content_key: bytes, content: bytes, logprobs: bytes, finish_reason: bytes, stop_reason: bytes
+    index: int,
+    content_key: bytes,
+    content: bytes,
+    logprobs: bytes,
+    finish_reason: bytes,
+    stop_reason: bytes,
+    more: bytes = b"",
 ) -> bytes:
-    """One choice: {"index", content_key: content, "logprobs", "finish_reason", "stop_reason"}, all parts given as JSON."""
-    return b'{"index":%d,%b%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b}' % (
+    """One choice: {"index", content_key: content, "logprobs", "finish_reason", "stop_reason"}, all parts given as JSON.
+
+    more: further keys, each with a comma before it.
+    """
+    return b'{"index":%d,%b%b,"logprobs":%b,"finish_reason":%b,"stop_reason":%b%b}' % (
         index,
         content_key,
         content,
         logprobs,
         finish_reason,
         stop_reason,
+        more,
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from octavo.dialogue.tools import Tools
 from octavo.errors import InvalidRequestError
+from octavo.server.body import asks_for_nothing
 
 MAX_MESSAGES = 4096
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -114,6 +115,17 @@ def read_tools(value: Any) -> list[dict[str, Any]]:
     tools = _as_list(value, "tools")
     Tools(tools)
     return tools
+
+
+def read_documents(value: Any) -> list[dict[str, Any]] | None:
+    """The documents for the template: at most MAX_MESSAGES objects. None: there are none."""
+    if asks_for_nothing(value):
+        return None
+    documents = _as_list(value, "documents")
+    for index, document in enumerate(documents):
+        if not isinstance(document, dict):
+            raise _wrong(f"documents[{index}]", 'must be an object such as {"title": "...", "text": "..."}', "invalid_type")
+    return documents
 
 
 def _as_list(value: Any, where: str) -> list[Any]:

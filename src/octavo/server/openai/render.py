@@ -14,6 +14,7 @@ from octavo.server.errors import json_response
 from octavo.server.openai.chat import read_chat
 from octavo.server.openai.completions import read_completion
 from octavo.server.openai.sampling_fields import SamplingFields
+from octavo.server.service.beams import BeamGeneration
 from octavo.server.service.generation import Generation
 from octavo.server.service.service import Service
 
@@ -34,7 +35,7 @@ async def render_completion(request: Request) -> Response:
     return json_response(msgspec.json.encode(await _rendered(body, generation, service_of(request))))
 
 
-async def _rendered(body: SamplingFields, generation: Generation, service: Service) -> list[dict[str, Any]]:
+async def _rendered(body: SamplingFields, generation: Generation | BeamGeneration, service: Service) -> list[dict[str, Any]]:
     """As vLLM's: sampling_params has what differs from the defaults of SamplingParams, and the limit as it will be."""
     decode = service.engine.tokenizer.decode
     settings = {name: value for name, value in msgspec.to_builtins(generation.params).items() if name not in _OF_THE_ENGINE}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -12,6 +12,7 @@ from octavo.sampling_params import SamplingParams
 from octavo.server.body import Body, Count, Int32, Int64
 from octavo.server.openai.structured_fields import StructuredFields, asked_form
 from octavo.server.service.service import Service
+from octavo.text.truncation import Truncation
 
 
 class StreamOptions(Body):
@@ -23,15 +24,36 @@ class StreamOptions(Body):
     """Padding against listeners on the way, which OpenAI adds. Nothing is ever added here."""
 
 
-class SamplingFields(StructuredFields):
+class TruncationFields(Body):
+    """truncate_prompt_tokens: most tokens of the prompt that are kept, -1: as many as the context leaves beside the answer."""
+
+    truncate_prompt_tokens: Int32 | None = None
+    truncation_side: Literal["left", "right"] | None = None
+
+
+def truncation(fields: TruncationFields, service: Service, max_tokens: int | None) -> Truncation | None:
+    """How the prompt is to be cut; None: not at all. Raises InvalidRequestError."""
+    asked = fields.truncate_prompt_tokens
+    if asked is None:
+        if fields.truncation_side is not None:
+            raise InvalidRequestError("truncation_side needs truncate_prompt_tokens", param="truncation_side")
+        return None
+    return Truncation.asked(asked, fields.truncation_side or "left", service.max_model_len, max_tokens)
+
+
+class SamplingFields(StructuredFields, TruncationFields):
     """Fields common to both endpoints. Bounds that SamplingParams.validate knows are left to it.
 
+    use_beam_search  n is the number of beams, see beam_fields
+    return_token_ids  the answer holds the token ids of prompt and text
+    return_tokens_as_token_ids  tokens in logprobs are "token_id:N" instead of text
     timeout  seconds after which the answer ends with what there is: finish_reason "length", stop_reason "timeout"
     user     whose request it is, where no list of API keys says so (see --scheduler-policy fair)
     """
 
     model: Annotated[str, Field(max_length=1024)] | None = None
     n: Int32 | None = None
+    best_of: Int32 | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None
@@ -58,6 +80,10 @@ class SamplingFields(StructuredFields):
     priority: Int32 | None = None
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None
     user: Annotated[str, Field(max_length=MAX_TENANT_LENGTH)] | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
 
     @field_validator("stop", mode="before")
     @classmethod
@@ -78,9 +104,12 @@ class SamplingFields(StructuredFields):
         return {int(key.removesuffix(".0")): bias for key, bias in value.items()}
 
 
+_READ_ELSEWHERE = ("structured_outputs", "best_of", "use_beam_search", "length_penalty", "truncate_prompt_tokens")
+
+
 def sampling_values(fields: SamplingFields) -> dict[str, Any]:
-    """Those fields of SamplingParams that the body gives, but for its form (see form_values); null gives nothing."""
-    names = (name for name in SamplingParams.__struct_fields__ if name != "structured_outputs")
+    """Those fields of SamplingParams that the body gives, but for those that are read elsewhere; null gives nothing."""
+    names = (name for name in SamplingParams.__struct_fields__ if name not in _READ_ELSEWHERE)
     values = {name: getattr(fields, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 

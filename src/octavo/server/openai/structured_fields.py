@@ -17,7 +17,7 @@ class StructuredFields(Body):
     """One of them may be given; guided_whitespace_pattern goes with guided_json.
 
     response_format  {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": ...}} or
-                     {"type": "structural_tag", "structures": [...], "triggers": [...]}
+                     {"type": "structural_tag", "structures": [...], "triggers": [...]}, or with a tree as its "format"
     """
 
     response_format: dict[str, Any] | None = None
@@ -70,7 +70,8 @@ def asked_form(fields: StructuredFields) -> AskedForm | None:
 
 def _response_format(value: dict[str, Any]) -> AskedForm | None:
     kind = value.get("type")
-    known = {"text": (), "json_object": (), "json_schema": ("json_schema",), "structural_tag": ("structures", "triggers")}
+    tag_keys = ("structures", "triggers", "format")
+    known = {"text": (), "json_object": (), "json_schema": ("json_schema",), "structural_tag": tag_keys}
     if not isinstance(kind, str) or kind not in known:
         shown = repr(kind)[:100] if "type" in value else "missing"
         hint = did_you_mean(kind, known) if isinstance(kind, str) else ""
@@ -83,7 +84,7 @@ def _response_format(value: dict[str, Any]) -> AskedForm | None:
     if kind == "json_object":
         return AskedForm(StructuredOutputsParams(json_object=True), "structured_outputs.json_object", "response_format")
     if kind == "structural_tag":
-        tag = json.dumps({name: value.get(name) for name in known[kind]})
+        tag = json.dumps({name: value[name] for name in known[kind] if name in value})
         return AskedForm(StructuredOutputsParams(structural_tag=tag), "structured_outputs.structural_tag", "response_format")
     return _json_schema(value.get("json_schema"))
 

@@ -6,19 +6,28 @@ from typing import Any
 
 from octavo.errors import InvalidRequestError
 from octavo.server.body import Body
-from octavo.server.openai.messages import read_messages, read_tools
-from octavo.server.service.chat_turn import TemplateOptions
+from octavo.server.openai.messages import read_documents, read_messages, read_tools
+from octavo.server.service.chat_turn import TemplateOptions, encode_conversation
 from octavo.server.service.service import Service
+from octavo.text.truncation import Truncation
 
 
 class TemplateFields(Body):
-    """messages and the switches of the chat template."""
+    """messages and the switches of the chat template.
+
+    chat_template       Jinja source instead of the server's own, where the server trusts requests with that
+    documents           what the template is to show the model besides the conversation, if it knows how
+    add_special_tokens  put BOS and EOS around as for a plain text, unless the template has
+    """
 
     messages: Any
     tools: Any = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    chat_template: str | None = None
+    documents: Any = None
+    add_special_tokens: bool | None = None
 
 
 def template_options(body: TemplateFields) -> TemplateOptions:
@@ -32,6 +41,9 @@ def template_options(body: TemplateFields) -> TemplateOptions:
         add_generation_prompt=body.add_generation_prompt is not False and not continues,
         continue_final_message=continues,
         kwargs=body.chat_template_kwargs,
+        documents=read_documents(body.documents),
+        source=body.chat_template,
+        add_special_tokens=bool(body.add_special_tokens),
     )
 
 
@@ -41,15 +53,9 @@ def conversation(body: TemplateFields, service: Service) -> tuple[list[dict[str,
     return messages, [] if body.tools is None else read_tools(body.tools)
 
 
-async def render(body: TemplateFields, service: Service, max_tokens: int) -> list[int]:
+async def render(
+    body: TemplateFields, service: Service, max_tokens: int, truncation: Truncation | None = None
+) -> list[int]:
     """Token ids of the conversation, which may be refused early when there are clearly more than max_tokens."""
     messages, tools = conversation(body, service)
-    options = template_options(body)
-    return await service.encode_chat(
-        messages,
-        max_tokens,
-        tools=tools or None,
-        add_generation_prompt=options.add_generation_prompt,
-        continue_final_message=options.continue_final_message,
-        template_kwargs=options.kwargs,
-    )
+    return await encode_conversation(service, messages, tools, template_options(body), max_tokens, truncation)

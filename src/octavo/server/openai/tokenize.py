@@ -15,6 +15,7 @@ from octavo.server.body import Body, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
+from octavo.server.openai.sampling_fields import TruncationFields, truncation
 from octavo.server.openai.template_fields import TemplateFields, render
 from octavo.server.service.service import Service
 
@@ -24,13 +25,15 @@ MAX_TOKENS = 65536
 ModelName = Annotated[str, Field(max_length=1024)]
 
 
-class TokenizeBody(TemplateFields):
-    """Either prompt, a text, or messages, a conversation rendered as /v1/chat/completions would."""
+class TokenizeBody(TemplateFields, TruncationFields):
+    """Either prompt, a text, or messages, a conversation rendered as /v1/chat/completions would.
+
+    return_token_strs  the answer holds the tokens as the vocabulary spells them
+    """
 
     model: ModelName | None = None
     prompt: str | None = None
     messages: Any = None
-    add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
 
 
@@ -57,7 +60,7 @@ def _answer(token_ids: list[int], service: Service, with_texts: bool) -> bytes:
             "count": len(token_ids),
             "max_model_len": service.max_model_len,
             "tokens": token_ids,
-            "token_strs": [tokenizer.token_text(i) for i in token_ids] if with_texts else None,
+            "token_strs": [tokenizer.id_to_token(i) for i in token_ids] if with_texts else None,
         }
     )
 
@@ -65,14 +68,11 @@ def _answer(token_ids: list[int], service: Service, with_texts: bool) -> bytes:
 async def _token_ids(body: TokenizeBody, service: Service) -> list[int]:
     if (body.prompt is None) == (body.messages is None):
         raise InvalidRequestError("give either prompt or messages", param="prompt", code="missing_field")
-    limit = max(service.max_model_len, MAX_TOKENS)
+    limit, cut = max(service.max_model_len, MAX_TOKENS), truncation(body, service, None)
     if body.prompt is None:
-        if body.add_special_tokens:
-            raise InvalidRequestError(
-                "add_special_tokens is for prompt; the chat template writes its own", param="add_special_tokens"
-            )
-        return await render(body, service, limit)
-    return await service.encode_text(body.prompt, limit, add_special_tokens=body.add_special_tokens is not False)
+        return await render(body, service, limit, cut)
+    adds = body.add_special_tokens is not False
+    return await service.encode_text(body.prompt, limit, add_special_tokens=adds, truncation=cut)
 
 
 async def detokenize(request: Request) -> Response:

@@ -46,9 +46,9 @@ class ResponseObject:
             },
         }
 
-    def failed(self, output: list[dict[str, Any]], code: str, message: str) -> dict[str, Any]:
-        """An error ended it; output is what was said before."""
-        return {**self._head, "status": "failed", "output": output, "error": {"code": code, "message": message}}
+    def failed(self, output: list[dict[str, Any]], message: str) -> dict[str, Any]:
+        """An error ended it; output is what was said before. Of OpenAI's codes for this place only one fits."""
+        return {**self._head, "status": "failed", "output": output, "error": {"code": "server_error", "message": message}}
 
 
 def _head(body: ResponsesBody, asked: ChatRequest, turn: ChatTurn, service: Service) -> dict[str, Any]:

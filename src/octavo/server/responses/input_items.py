@@ -22,6 +22,8 @@ def read_input(value: Any, instructions: str | None, *, template_knows_developer
     A developer message becomes a system message where the template does not know the role. Raises InvalidRequestError naming
     the place, e.g. "input[2].content[0].type".
     """
+    if not value:
+        raise wrong("input", "is empty; give a text, or at least one item", "empty_prompt")
     conversation = _Conversation(template_knows_developer)
     if instructions is not None:
         conversation.add_message("system", instructions)

@@ -128,9 +128,8 @@ class _Job:
 
     def error_event(self, error: BaseException) -> bytes:
         """The last event of a stream in which error was raised."""
-        fault = fault_of(error)
-        code = "rate_limit_exceeded" if fault.status == 429 else "server_error"
-        return self._write({"type": "response.failed", "response": self._object.failed(self._items.items, code, fault.message)})
+        response = self._object.failed(self._items.items, fault_of(error).message)
+        return self._write({"type": "response.failed", "response": response})
 
     async def _ended(self, finish_reason: str | None) -> dict[str, Any]:
         reasoning = "".join(

@@ -14,14 +14,18 @@ from typing import Any
 from octavo.dialogue.calls import MessageDelta, ToolCall, ToolCallDelta, join_calls
 from octavo.dialogue.stream import MessageStream
 from octavo.dialogue.tools import Tools
+from octavo.engine.frontend.beam_search import BeamSearchParams
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput
+from octavo.errors import InvalidRequestError
 from octavo.request import NO_OPTIONS, RequestOptions
 from octavo.sampling_params import RequestOutputKind
+from octavo.server.service.beams import BeamGeneration
 from octavo.server.service.generation import EncodedPrompt, Generation, Usage
 from octavo.server.service.service import Service
 from octavo.server.service.tool_plan import ToolChoice, ToolPlan
 from octavo.structured_outputs import StructuredOutputsParams
+from octavo.text.truncation import Truncation
 
 PROMPT_END_TOKENS = 16
 """Enough of a prompt's end to see whether it opened a block of reasoning."""
@@ -29,11 +33,20 @@ PROMPT_END_TOKENS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateOptions:
-    """Switches of the chat template; kwargs are further variables for it."""
+    """Switches of the chat template.
+
+    kwargs              further variables for it
+    documents           what it is to show the model besides the conversation, if it knows how
+    source              another template that the request brings, in Jinja; refused where the server does not trust requests so
+    add_special_tokens  put BOS and EOS around as for a plain text, unless the template has
+    """
 
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     kwargs: Mapping[str, Any] | None = None
+    documents: Sequence[Mapping[str, Any]] | None = None
+    source: str | None = None
+    add_special_tokens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +59,8 @@ class ChatRequest:
     form              the form that is asked for, already checked by Service.engine.check_form
     sampling          those fields of SamplingParams that the request gives, but structured_outputs
     splits_reasoning  take the model's reasoning out of the content
+    truncation        how a long prompt is cut; None: it is refused
+    beams             the answers are those of this beam search, which reads no field of sampling; it cannot be streamed
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -57,6 +72,8 @@ class ChatRequest:
     sampling: Mapping[str, Any]
     options: RequestOptions = NO_OPTIONS
     splits_reasoning: bool = True
+    truncation: Truncation | None = None
+    beams: BeamSearchParams | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,16 +115,48 @@ class ChoiceMessage:
     stop_reason: int | str | None
 
 
+class ReasoningCount:
+    """Counts the tokens of one choice up to the one that ends its reasoning, that one included."""
+
+    def __init__(self, end_id: int | None) -> None:
+        self.count = 0
+        self._end_id = end_id
+        self._is_over = False
+
+    def push(self, token_ids: Sequence[int]) -> None:
+        if self._end_id is None or self._is_over:
+            return
+        self._is_over = self._end_id in token_ids
+        self.count += token_ids.index(self._end_id) + 1 if self._is_over else len(token_ids)
+
+
 class ChatTurn:
     """A turn that may run, once: streamed or whole.
 
-    make_stream      what takes one choice apart, made for each; None for one whose text is its content
-    generation       the request id, and the usage so far
-    prompt_logprobs  one entry per prompt token where they were asked for, known when the first output is
+    make_stream       what takes one choice apart, made for each; None for one whose text is its content
+    reasoning_end_id  the token that ends reasoning, where one token does: then usage counts the tokens up to it
+    generation        the request id, and the usage so far
+    last_message      the one that is answered, or continued
+    beams             what runs instead of the generation, and counts into its usage
+    prompt_logprobs   one entry per prompt token where they were asked for, known when the first output is
     """
 
-    def __init__(self, service: Service, generation: Generation, make_stream: Callable[[], MessageStream | None]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        generation: Generation,
+        make_stream: Callable[[], MessageStream | None],
+        reasoning_end_id: int | None = None,
+        *,
+        last_message: Mapping[str, Any] | None = None,
+        beams: BeamGeneration | None = None,
+    ) -> None:
         self.generation = generation
+        self.last_message = last_message or {}
+        self._source = beams or generation
+        if reasoning_end_id is not None:
+            generation.usage.reasoning_tokens = 0
+        self._reasoning = [ReasoningCount(reasoning_end_id) for _ in range(generation.n)]
         self._streams = [make_stream() for _ in range(generation.n)]
         self.prompt_logprobs: list[PositionLogprobs | None] | None = None
         self._engine = service.engine
@@ -135,7 +184,7 @@ class ChatTurn:
         return [_join(deltas[index]) for index in sorted(deltas)]
 
     async def _outputs(self, kind: RequestOutputKind) -> AsyncGenerator[list[CompletionOutput], None]:
-        async with aclosing(self.generation.run(self._engine, kind)) as outputs:
+        async with aclosing(self._source.run(self._engine, kind)) as outputs:
             async for _, output in outputs:
                 if output.prompt_logprobs is not None:
                     self.prompt_logprobs = output.prompt_logprobs
@@ -153,16 +202,20 @@ class ChatTurn:
         if stream is None:
             delta.content = choice.text
             return delta
+        self._reasoning[choice.index].push(choice.token_ids)
         _add(delta, stream.push(choice.text))
         if choice.finish_reason is not None:
             _add(delta, stream.finish())
             if choice.finish_reason == "stop" and stream.made_calls:
                 delta.finish_reason = "tool_calls"
+            if self.usage.reasoning_tokens is not None and stream.has_reasoned:
+                self.usage.reasoning_tokens += self._reasoning[choice.index].count
         return delta
 
 
 async def begin_turn(service: Service, request: ChatRequest, request_id: str) -> ChatTurn:
     """The turn, ready to run. Everything that can be refused raises here: InvalidRequestError naming the field."""
+    service.require_text_model()
     dialect, tokenizer = service.dialect, service.engine.tokenizer
     controls = tokenizer.control_ids(dialect.markers)
     plan = ToolPlan(
@@ -170,12 +223,13 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
         Tools(request.tools),
         request.tool_choice,
         parallel=request.parallel_tool_calls,
+        text=request.form,
         control_markers=tuple(controls),
     )
     token_ids = await _encode(service, request, plan, service.max_model_len)
     service.require_room(len(token_ids), "messages")
     prompt_end = tokenizer.decode(token_ids[-PROMPT_END_TOKENS:], skip_special_tokens=False)
-    form = await plan.form(service.engine, request.form, prompt_end)
+    form = await plan.form(service.engine, prompt_end)
     params = service.sampling_params({**request.sampling, **({} if form is None else {"structured_outputs": form})})
     hidden = tuple(controls) if params.skip_special_tokens else ()
     make_stream = partial(plan.stream, prompt_end, splits_reasoning=request.splits_reasoning, hidden=hidden)
@@ -184,7 +238,16 @@ async def begin_turn(service: Service, request: ChatRequest, request_id: str) ->
     generation = Generation(
         request_id=request_id, prompts=[EncodedPrompt(None, token_ids)], params=params, options=request.options
     )
-    return ChatTurn(service, generation, make_stream)
+    beams = None
+    if request.beams is not None:
+        if form is not None:
+            raise InvalidRequestError(
+                "use_beam_search does not go with tools that are to be called; set tool_choice to none", param="tool_choice"
+            )
+        beams = BeamGeneration.instead_of(generation, request.beams, service)
+    end = None if dialect.reasoning is None or not request.splits_reasoning else dialect.reasoning.end
+    end_id = None if end is None else tokenizer.added_id(end)
+    return ChatTurn(service, generation, make_stream, end_id, last_message=request.messages[-1], beams=beams)
 
 
 async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) -> int:
@@ -198,21 +261,38 @@ async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) 
 
 async def _encode(service: Service, request: ChatRequest, plan: ToolPlan, max_tokens: int) -> list[int]:
     """Token ids of the prompt, with the tools that the model is to be told of."""
-    template = request.template
-    return await service.encode_chat(
-        request.messages,
-        max_tokens,
-        tools=(request.tools or None) if plan.shows_tools else None,
-        add_generation_prompt=template.add_generation_prompt,
-        continue_final_message=template.continue_final_message,
-        template_kwargs=template.kwargs,
-    )
+    tools = request.tools if plan.shows_tools else ()
+    return await encode_conversation(service, request.messages, tools, request.template, max_tokens, request.truncation)
+
 
 
 def _add(delta: ChoiceDelta, news: MessageDelta) -> None:
     delta.reasoning += news.reasoning
     delta.content += news.content
     delta.tool_calls += news.tool_calls
+
+
+async def encode_conversation(
+    service: Service,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    template: TemplateOptions,
+    max_tokens: int,
+    truncation: Truncation | None = None,
+) -> list[int]:
+    """Token ids of the prompt; see Service.encode_chat."""
+    return await service.encode_chat(
+        messages,
+        max_tokens,
+        tools=tools or None,
+        add_generation_prompt=template.add_generation_prompt,
+        continue_final_message=template.continue_final_message,
+        template_kwargs=template.kwargs,
+        documents=template.documents,
+        chat_template=template.source,
+        add_special_tokens=template.add_special_tokens,
+        truncation=truncation,
+    )
 
 
 def _join(deltas: list[ChoiceDelta]) -> ChoiceMessage:

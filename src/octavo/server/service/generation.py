@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from octavo.engine.frontend.ledger import RequestRecord
-from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -37,17 +37,22 @@ class EncodedPrompt:
 
 @dataclass(slots=True)
 class Usage:
-    """prompt_tokens counts each prompt once, whatever n is; cached_tokens is the part of them found in the prefix cache."""
+    """prompt_tokens counts each prompt once, whatever n is; cached_tokens is the part of them found in the prefix cache.
+
+    reasoning_tokens  the part of completion_tokens before the answer, of choices that have ended; None where it is not known
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    reasoning_tokens: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
     """What the handlers hand to the engine, and what it costs.
 
+    keep               so many of the choices are the answer, those of the highest mean logprob; None: all
     counts_completion  False for an echo of the prompt alone, where the engine's one token is not part of the answer
     record             the ledger's entry of the prompt that delivered last: its times
     """
@@ -56,13 +61,15 @@ class Generation:
     prompts: list[EncodedPrompt]
     params: SamplingParams
     options: RequestOptions
+    keep: int | None = None
     counts_completion: bool = True
     usage: Usage = field(default_factory=Usage)
     record: RequestRecord | None = None
 
     @property
     def n(self) -> int:
-        return self.params.n
+        """Choices of each prompt in the answer."""
+        return self.params.n if self.keep is None else self.keep
 
     async def run(
         self, engine: Engine, output_kind: RequestOutputKind = RequestOutputKind.DELTA
@@ -82,7 +89,7 @@ class Generation:
             return
         starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
         # They fill half of the seats, as one request does in the scheduler: whoever comes meanwhile finds room beside them.
-        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2 // self.n)
+        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2 // self.params.n)
         async with aclosing(merged(starts, at_once)) as outputs:
             async for index, output in outputs:
                 self._count(output, index, cached)
@@ -94,7 +101,11 @@ class Generation:
         async with aclosing(self.run(engine, RequestOutputKind.FINAL_ONLY)) as outputs:
             async for index, output in outputs:
                 results[index] = output
-        return [results[index] for index in range(len(self.prompts))]
+        ordered = [results[index] for index in range(len(self.prompts))]
+        if self.keep is not None:
+            for result in ordered:
+                result.outputs = _best(result.outputs, self.keep)
+        return ordered
 
     def _start(
         self, engine: Engine, index: int, output_kind: RequestOutputKind, start_s: float
@@ -118,6 +129,18 @@ class Generation:
                 raise EngineDeadError("the server stopped this request before it was complete", code="request_aborted")
             if choice.finish_reason == "error":
                 raise RequestFailedError(output.error or "the engine could not complete this request")
+
+
+def _best(choices: list[CompletionOutput], count: int) -> list[CompletionOutput]:
+    """The choices of the highest logprob per token, the best first, numbered anew; of equals the earlier one."""
+
+    def mean_logprob(choice: CompletionOutput) -> float:
+        return (choice.cumulative_logprob or 0.0) / max(1, len(choice.token_ids))
+
+    best = sorted(choices, key=mean_logprob, reverse=True)[:count]
+    for index, choice in enumerate(best):
+        choice.index = index
+    return best
 
 
 def new_request_id(prefix: str, separator: str = "-") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +18,9 @@ from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
 from octavo.server.service.engine_face import Engine
 from octavo.text.chat_encoding import encode_chat
+from octavo.text.content_format import ContentFormat
 from octavo.text.template_process import MAX_PROCESSES
+from octavo.text.truncation import MAX_TRUNCATED, Truncation
 
 DEFAULTED_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """As in vLLM: absent means the model's generation_config.json, and where that is silent, SamplingParams' default."""
@@ -30,6 +32,10 @@ class Service:
 
     model_names         the names it goes by; the first stands in the `model` field of answers
     key_names_tenant    whose a request is says its API key, not its `user` field
+    trusts_request_templates  a request may bring a chat template of its own
+    content_format      how templates get the content of messages; None: as each one wants it
+    template_kwargs     variables of the chat template that requests do not give
+    response_role       the role of answers to a generation prompt
     system_fingerprint  octavo version and weights version: equal fingerprints give equal bytes for equal requests
     dialect             how the model writes reasoning and tool calls
     """
@@ -39,6 +45,10 @@ class Service:
     key_names_tenant: bool
     system_fingerprint: str
     dialect: Dialect
+    trusts_request_templates: bool = False
+    content_format: ContentFormat | None = None
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    response_role: str = "assistant"
     created: int = field(default_factory=lambda: int(time.time()))
     _chat_threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MAX_PROCESSES, "octavo-chat"))
 
@@ -50,6 +60,11 @@ class Service:
     def vocab_size(self) -> int:
         """Rows of the model's embedding: ids below it are valid, also where the tokenizer knows fewer."""
         return self.engine.model_config.vocab_size
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """The ends of sequence that the model's files name."""
+        return list(dict.fromkeys((*self.engine.model_config.eos_token_ids, *self.engine.tokenizer.eos_token_ids)))
 
     @property
     def max_model_len(self) -> int:
@@ -80,18 +95,35 @@ class Service:
             return key_owner
         return user or DEFAULT_TENANT
 
-    async def encode_text(self, text: str, max_tokens: int, *, add_special_tokens: bool) -> list[int]:
-        """Token ids of a prompt, which may be refused early when there are clearly more than max_tokens.
+    async def encode_text(
+        self, text: str, max_tokens: int, *, add_special_tokens: bool, truncation: Truncation | None = None
+    ) -> list[int]:
+        """Token ids of a prompt, which may be refused early when there are clearly more than max_tokens; cut if so asked.
 
         In a thread: a long prompt takes a good part of a second, and the streams of others must go on.
         """
         tokenizer = self.engine.tokenizer
 
-        def encode() -> list[int]:
-            tokenizer.require_fits(text, max_tokens, "prompt")
+        def encode(limit: int) -> list[int]:
+            tokenizer.require_fits(text, limit, "prompt")
             return tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
-        return await asyncio.to_thread(encode)
+        if truncation is None:
+            return await asyncio.to_thread(encode, max_tokens)
+        return await asyncio.to_thread(self._cut, encode, truncation)
+
+    def _cut(self, encode: Callable[[int], list[int]], truncation: Truncation) -> list[int]:
+        """What `encode` gives within a limit of its own, cut."""
+        limit = max(self.max_model_len, MAX_TRUNCATED)
+        try:
+            token_ids = encode(limit)
+        except ContextLengthError as error:
+            raise InvalidRequestError(
+                f"{error.param} is too long to be cut: it has clearly more than {limit} tokens; send less of it",
+                param=error.param,
+                code=error.code,
+            ) from None
+        return truncation.cut(token_ids, self.engine.tokenizer.spec.prefix_ids)
 
     async def encode_chat(
         self,
@@ -102,24 +134,43 @@ class Service:
         add_generation_prompt: bool,
         continue_final_message: bool,
         template_kwargs: Mapping[str, Any] | None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        add_special_tokens: bool = False,
+        truncation: Truncation | None = None,
     ) -> list[int]:
         """Token ids of a conversation; early refusal as for a text. Tools are shown also where the template knows none.
 
-        In threads of their own: a slow template waits for its process there, and must not take the threads of other work.
+        chat_template is one that came with the request. In threads of their own: a slow template waits for its process there,
+        and must not take the threads of other work.
         """
+        if chat_template is not None and not self.trusts_request_templates:
+            raise InvalidRequestError(
+                "chat_template is not taken from requests here; leave it out, or start the server with "
+                "--trust-request-chat-template",
+                param="chat_template",
+                code="unsupported_field",
+            )
         shown, shown_tools = as_template_wants(self.dialect, messages, tools)
-        encode = partial(
-            encode_chat,
-            self.engine.tokenizer,
-            self.engine.chat_template,
-            shown,
-            tools=shown_tools,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            template_kwargs=template_kwargs,
-            max_tokens=max_tokens,
-        )
-        return await asyncio.get_running_loop().run_in_executor(self._chat_threads, encode)
+
+        def encode(limit: int) -> list[int]:
+            template = self.engine.chat_template
+            return encode_chat(
+                self.engine.tokenizer,
+                template if chat_template is None else template.with_source(chat_template),
+                shown,
+                tools=shown_tools,
+                documents=documents,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                template_kwargs={**self.template_kwargs, **(template_kwargs or {})},
+                max_tokens=limit,
+                content_format=self.content_format,
+                add_special_tokens=add_special_tokens,
+            )
+
+        run = partial(encode, max_tokens) if truncation is None else partial(self._cut, encode, truncation)
+        return await asyncio.get_running_loop().run_in_executor(self._chat_threads, run)
 
     def check_ids(self, ids: list[Any], param: str) -> list[int]:
         """ids unless one is no token id of the vocabulary: InvalidRequestError."""

@@ -32,13 +32,23 @@ class ToolPlan:
     """Checked when it is made: InvalidRequestError names the field.
 
     tools            None where no calls are looked for
+    text             the form of an answer without calls, which Engine.check_form has seen
     control_markers  those of the dialect's markers that are control tokens: a grammar cannot spell them
     """
 
     def __init__(
-        self, dialect: Dialect, tools: Tools, choice: ToolChoice, *, parallel: bool, control_markers: tuple[str, ...] = ()
+        self,
+        dialect: Dialect,
+        tools: Tools,
+        choice: ToolChoice,
+        *,
+        parallel: bool,
+        text: StructuredOutputsParams | None = None,
+        control_markers: tuple[str, ...] = (),
     ) -> None:
         self._dialect = dialect
+        self._text = text
+        self._answer = None if text is None else text_form(text)
         self._control_markers = control_markers
         self._choice: ToolChoice = choice if tools.given or choice == "none" else _without_tools(choice)
         self._parallel = parallel and not isinstance(choice, NamedTool)
@@ -57,17 +67,6 @@ class ToolPlan:
         """Whether the model is told of the tools. A template that knows them is, even if none may be called, as in vLLM."""
         return self.tools is not None or self._dialect.template_knows_tools
 
-    @property
-    def _is_held(self) -> bool:
-        """Whether a grammar makes every call well formed."""
-        if self.tools is None:
-            return False
-        return self._choice != "auto" or (self._has_strict and self._dialect.tool_format.can_be_announced)
-
-    @property
-    def _has_strict(self) -> bool:
-        return any(function.get("strict") for _, function in self._functions)
-
     def stream(self, prompt_end: str, *, splits_reasoning: bool, hidden: tuple[str, ...]) -> MessageStream | None:
         """What takes one answer apart; see Dialect.stream."""
         tags = self._tags
@@ -80,26 +79,14 @@ class ToolPlan:
             hidden=hidden,
         )
 
-    @property
-    def _tags(self) -> ReasoningTags | None:
-        """The tags of the reasoning in this answer. There is none before a form whose grammar cannot spell the tags."""
-        tags = self._dialect.reasoning
-        return None if tags is not None and self._is_held and tags.end in self._control_markers else tags
-
-    async def form(
-        self, engine: Engine, text: StructuredOutputsParams | None, prompt_end: str
-    ) -> StructuredOutputsParams | None:
-        """What the whole output is held to. text: the form of an answer without calls, which engine.check_form has seen.
-
-        Raises InvalidRequestError naming the tool whose parameters no grammar can have.
-        """
-        held = self._element(text)
+    async def form(self, engine: Engine, prompt_end: str) -> StructuredOutputsParams | None:
+        """What the whole output is held to. Raises InvalidRequestError naming the tool whose parameters no grammar can have."""
+        held, text, tags = self._element(), self._text, self._tags
         if held is None:
             return text
-        tags = self._tags
         if tags is not None and not tags.is_over(prompt_end):
             held = after_reasoning(held, tags, is_inside=tags.starts_inside(prompt_end))
-        elif text is not None and not self._is_held:
+        elif not self._is_held:
             return text
         form = as_params(held, text)
         try:
@@ -108,20 +95,40 @@ class ToolPlan:
             raise self._explained(error) from None
         return form
 
-    def _element(self, text: StructuredOutputsParams | None) -> Element | None:
-        """The form of an answer without its reasoning; None if it has none, or only one that stands by itself."""
-        answer = None if text is None else text_form(text)
-        if not self._is_held:
-            return answer
-        functions = [function for _, function in self._functions]
-        call_form = self._dialect.tool_format.form
+    @property
+    def _is_held(self) -> bool:
+        """Whether a grammar makes every call well formed."""
+        if self.tools is None:
+            return False
         if self._choice != "auto":
-            return required_calls(call_form, functions, several=self._parallel)
-        if text is None:
-            return possible_calls(call_form, functions, several=self._parallel)
-        if answer is None:
-            return None
-        return {"type": "or", "elements": [answer, required_calls(call_form, functions, several=self._parallel)]}
+            return True
+        has_strict = any(function.get("strict") for _, function in self._functions)
+        stands_alone = self._text is not None and self._answer is None
+        return has_strict and self._dialect.tool_format.can_be_announced and not stands_alone
+
+    @property
+    def _tags(self) -> ReasoningTags | None:
+        """The tags of the reasoning in this answer.
+
+        There is none before a form that cannot be a part of another one, or whose grammar cannot spell the tags.
+        """
+        tags = self._dialect.reasoning
+        if tags is None or (self._text is None and not self._is_held):
+            return tags
+        return None if self._element() is None or tags.end in self._control_markers else tags
+
+    def _element(self) -> Element | None:
+        """The form of an answer without its reasoning; None if it has none, or only one that stands by itself."""
+        if not self._is_held:
+            return self._answer
+        functions = [function for _, function in self._functions]
+        form = self._dialect.tool_format.form
+        calls = required_calls(form, functions, several=self._parallel)
+        if self._choice != "auto":
+            return calls
+        if self._answer is None:
+            return possible_calls(form, functions, several=self._parallel)
+        return {"type": "or", "elements": [self._answer, calls]}
 
     def _explained(self, error: InvalidRequestError) -> InvalidRequestError:
         """The error in the words of the request: a place in the structural tag is the parameters of a tool, or the tools."""

@@ -61,6 +61,9 @@ def test_an_output_is_the_message_of_a_tool() -> None:
     ("value", "param"),
     [
         (1, "input"),
+        ("", "input"),
+        ([], "input"),
+        (None, "input"),
         ([1], "input[0]"),
         ([{"role": "tool", "content": "x"}], "input[0].role"),
         ([{"role": ["user"], "content": "x"}], "input[0].role"),
