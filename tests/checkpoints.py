@@ -15,6 +15,15 @@ def open_checkpoint(path: Path, load_format: str = "auto") -> Checkpoint:
     return checkpoint.open_checkpoint(path, declare, load_format)
 
 
+def folder_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Tensor in a folder -> shape, of the model of a configuration: parameters that share a tensor lie one under the other."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for parameter in declare(config):
+        rows, *columns = shapes.get(parameter.folder.tensor, (0, *parameter.shape[1:]))
+        shapes[parameter.folder.tensor] = (rows + parameter.shape[0], *columns)
+    return shapes
+
+
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """Parameter name -> shape, of the model of a configuration."""
     return {parameter.name: parameter.shape for parameter in declare(config)}

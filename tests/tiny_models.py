@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,16 +140,16 @@ VARIANTS: dict[str, Variant] = {
 }
 
 
-def prompt(name: str, length: int) -> list[int]:
+def prompt(name: str, length: int, vocab_size: int = VOCAB) -> list[int]:
     """The golden prompt of a variant: token ids from a generator keyed by variant and length."""
-    return [int(token) for token in _generator(f"prompt:{name}:{length}").integers(3, VOCAB, length)]
+    return [int(token) for token in _generator(f"prompt:{name}:{length}").integers(3, vocab_size, length)]
 
 
 def weight(name: str, shape: tuple[int, ...], architecture: str) -> F32:
     """A parameter, float32, as a function of its Hugging Face name and shape: sizes that keep activations near 1."""
     values: F32 = _generator(f"{name}:{shape}").standard_normal(shape).astype(np.float32)
     if name.endswith("norm.weight"):
-        values = values * np.float32(0.1) + np.float32(0 if architecture.startswith("Gemma3") else 1)
+        values = values * np.float32(0.1) + np.float32(0 if architecture.startswith("Gemma") else 1)
     elif len(shape) == 1:
         values *= np.float32(0.2)
     else:
@@ -178,8 +178,12 @@ def write_folder(folder: Path, config: Config, tensors: Mapping[str, F32]) -> Pa
 def write_tiny_model(folder: Path, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Path:
     """The folder of one variant; shapes are those of its parameters, from the golden file."""
     config = VARIANTS[name].config
-    tensors = {key: weight(key, tuple(shape), config["architectures"][0]) for key, shape in shapes.items()}
-    return write_folder(folder, config, tensors)
+    return write_folder(folder, config, tiny_tensors(config, shapes))
+
+
+def tiny_tensors(config: Config, shapes: Mapping[str, Sequence[int]]) -> dict[str, F32]:
+    """The parameters of a tiny model by their Hugging Face names."""
+    return {key: weight(key, tuple(shape), config["architectures"][0]) for key, shape in shapes.items()}
 
 
 def _generator(key: str) -> np.random.Generator:

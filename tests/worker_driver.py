@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tests import tiny_models
-from tests.checkpoints import open_checkpoint, parameter_shapes
+from tests import tiny_families, tiny_models
+from tests.checkpoints import folder_shapes, open_checkpoint
 from tests.configs import resolved_config
 
 from octavo.loader.checkpoint import Checkpoint, open_config
@@ -25,10 +25,10 @@ Outcome: TypeAlias = tuple[list[int], list[TokenLogprobs], dict[int, TokenLogpro
 
 
 def tiny_checkpoint(folder: Path, name: str) -> Checkpoint:
-    """One of tiny_models' variants, written to folder and opened."""
-    path = tiny_models.write_folder(folder, tiny_models.VARIANTS[name].config, {})
-    config, _ = open_config(path)
-    return open_checkpoint(tiny_models.write_tiny_model(path, name, parameter_shapes(config)))
+    """One of the variants of tiny_models or tiny_families, written to folder and opened."""
+    values = (tiny_models.VARIANTS | tiny_families.VARIANTS)[name].config
+    config, _ = open_config(tiny_models.write_folder(folder, values, {}))
+    return open_checkpoint(tiny_models.write_folder(folder, values, tiny_models.tiny_tensors(values, folder_shapes(config))))
 
 
 def make_worker(

@@ -177,6 +177,7 @@ void bind_recorder(nb::module_& module) {
       .def("gelu", &Recorder::gelu, nb::arg("x"), nb::call_guard<nb::gil_scoped_release>())
       .def("select_rows", &Recorder::select_rows, nb::arg("x"), nb::call_guard<nb::gil_scoped_release>())
       .def("softcap", &Recorder::softcap, nb::arg("x"), nb::arg("cap"), nb::call_guard<nb::gil_scoped_release>())
+      .def("scale", &Recorder::scale, nb::arg("x"), nb::arg("factor"), nb::call_guard<nb::gil_scoped_release>())
       .def(
           "seal",
           [](Recorder& recorder, std::optional<View> logits, std::optional<View> hidden) {

@@ -29,5 +29,5 @@ void gemm(const GemmArgs& args) {
 constexpr KernelTable make_table(const char* isa) {
   return {isa,      gemm, quantise, attention, attention_tile, attention_scratch, attention_partial, attention_merge,
           rms_norm, layer_norm, rope,    kv_write,  embedding,      add,               silu_mul,          gelu_mul,
-          gelu,     softcap,    sample,  probe_fma, probe_int8};
+          gelu,     softcap,    scale,   sample,    probe_fma,      probe_int8};
 }

@@ -44,6 +44,11 @@ void gelu(const ElementArgs& args) {
 
 // cap * tanh(a / cap)
 void softcap(const ElementArgs& args) {
-  const F16x cap = broadcast(args.cap);
+  const F16x cap = broadcast(args.scalar);
   for_each_element(unary(args), [cap](F16x a, F16x) { return mul(cap, tanh(div(a, cap))); });
+}
+
+void scale(const ElementArgs& args) {
+  const F16x factor = broadcast(args.scalar);
+  for_each_element(unary(args), [factor](F16x a, F16x) { return mul(factor, a); });
 }

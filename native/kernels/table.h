@@ -180,7 +180,7 @@ struct QuantiseArgs {
   int32_t row_begin, row_end;
 };
 
-// out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, with erf), softcap (cap * tanh(a / cap))
+// out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, by erf), softcap (s * tanh(a / s)), scale (s * a)
 struct ElementArgs {
   const float* a;
   const float* b;
@@ -188,7 +188,7 @@ struct ElementArgs {
   int64_t lda, ldb, ldout;
   int32_t cols;
   int32_t row_begin, row_end;
-  float cap;
+  float scalar;              // s
 };
 
 constexpr int32_t kSampleScratch = 5;
@@ -237,6 +237,7 @@ struct KernelTable {
   void (*gelu_mul)(const ElementArgs&);
   void (*gelu)(const ElementArgs&);
   void (*softcap)(const ElementArgs&);
+  void (*scale)(const ElementArgs&);
   void (*sample)(const SampleArgs&);
   double (*probe_fma)(int64_t rounds, float* sink);    // multiply-accumulates done; sink holds two floats
   double (*probe_int8)(int64_t rounds, float* sink);

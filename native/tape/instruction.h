@@ -15,7 +15,7 @@ namespace octavo {
 enum class RowKind : int32_t { tokens, logits };
 
 enum class OpCode : int32_t {
-  embedding, quantise, gemm, rms_norm, layer_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, gelu, select_rows, softcap
+  embedding, quantise, gemm, rms_norm, layer_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, gelu, select_rows, softcap, scale
 };
 
 // Columns [column, column + cols) of a buffer. Buffers are written once (single assignment).
@@ -50,7 +50,7 @@ struct Instruction {
   std::vector<View> outputs;
   std::vector<std::shared_ptr<const Linear>> weights;
   int32_t rounded = -1;        // rows rounded to int8: written by quantise, read by gemm
-  float scalar = 0.0f;         // eps, embedding scale, cap
+  float scalar = 0.0f;         // eps, embedding scale, cap, factor
   int32_t head_dim = 0;        // rope
   AttentionLayer attention{};
   IndexKind index{};           // embedding

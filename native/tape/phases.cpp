@@ -175,6 +175,7 @@ void Executor::run_rows(const Instruction& in, int32_t first, int32_t last) cons
     case OpCode::gelu_mul: kernels_->gelu_mul(element); return;
     case OpCode::gelu: kernels_->gelu(element); return;
     case OpCode::softcap: kernels_->softcap(element); return;
+    case OpCode::scale: kernels_->scale(element); return;
     case OpCode::gemm:
     case OpCode::attention: return;   // phases of their own
   }

@@ -23,6 +23,7 @@ const char* op_name(OpCode op) {
     case OpCode::gelu: return "gelu";
     case OpCode::select_rows: return "select_rows";
     case OpCode::softcap: return "softcap";
+    case OpCode::scale: return "scale";
   }
   return "";
 }

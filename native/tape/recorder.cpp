@@ -121,6 +121,12 @@ View Recorder::softcap(View x, float cap) {
   return emit(std::move(in), x.cols);
 }
 
+View Recorder::scale(View x, float factor) {
+  Instruction in = instruction(OpCode::scale, kind_of(x), {x});
+  in.scalar = factor;
+  return emit(std::move(in), x.cols);
+}
+
 std::shared_ptr<const Recording> Recorder::seal(View logits, View hidden) {
   octavo::seal(*recording_, logits, hidden);
   return std::exchange(recording_, std::make_shared<Recording>());

@@ -29,6 +29,7 @@ class Recorder {
   View gelu(View x);
   View select_rows(View x);
   View softcap(View x, float cap);
+  View scale(View x, float factor);
 
   bool fits_cache(const AttentionLayer& layer) const {
     return layer.layer >= 0 && layer.layer < cache_->num_layers && layer.num_kv_heads == cache_->num_kv_heads &&

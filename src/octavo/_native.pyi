@@ -247,6 +247,8 @@ class Recorder:
 
     def softcap(self, x: View, cap: float) -> View: ...
 
+    def scale(self, x: View, factor: float) -> View: ...
+
     def seal(self, logits: View | None, hidden: View | None) -> Recording:
         """End the recording; the two can be read from its executor."""
 

@@ -36,7 +36,14 @@ _BLOCKS = {"q4_0": (2, 18), "q4_1": (3, 20), "q5_0": (6, 22), "q5_1": (7, 24), "
 """Format -> (number, bytes of a block of 32)."""
 _NAMES = {
     **{"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate"},
-    **{"up_proj": "ffn_up", "down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"},
+    **{
+        "up_proj": "ffn_up",
+        "down_proj": "ffn_down",
+        "qkv_proj": "attn_qkv",
+        "gate_up_proj": "ffn_up",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    },
 }
 _TEXTS = ["", " ", "a", "\u2581", "\ud800", "<s>", "a b c", "\u2581\u2581", "<0x41>", "\U0001f600", "\u0000", "e\u0301"]
 _PRE = ["gpt-2", "llama-bpe", "qwen2", "deepseek-llm", "smollm", "gpt-4o", "tekken", "default", "mpt", "bloom", "viking"]
@@ -67,7 +74,8 @@ def gguf_bytes(seed: int) -> bytes:
     """A damaged GGUF file."""
     rng = random.Random(f"gguf {seed}")
     keys = gguf_keys(rng.choice(["llama", "llama", "gpt2", "gpt2", "t5", "bert"]))
-    stored = _sound_tensors()
+    is_phi3 = rng.random() < 0.3
+    stored = _sound_tensors(is_phi3)
     kind = seed % 4
     if kind == 0:
         for _ in range(rng.randint(1, 3)):
@@ -78,7 +86,7 @@ def gguf_bytes(seed: int) -> bytes:
     elif kind == 2:
         for change in rng.sample(_TENSOR_CHANGES, rng.randint(1, 2)):
             change(stored, keys, rng)
-    content, head_bytes = _file_bytes(keys, stored)
+    content, head_bytes = _file_bytes(_of_phi3(keys) if is_phi3 else keys, stored)
     if kind == 3:
         return damage_bytes(content, rng, rng.choice([head_bytes, 600, len(content), len(content)]))
     return content + rng.randbytes(rng.choice([0, 0, 1, 33]))
@@ -100,6 +108,14 @@ def gguf_keys(model: str) -> Keys:
     keys |= {f"tokenizer.ggml.{name}_token_id": ("u32", value) for name, value in (("bos", 1), ("eos", 2), ("unknown", 0))}
     keys["tokenizer.chat_template"] = ("str", TEMPLATE)
     return keys
+
+
+def _of_phi3(keys: Keys) -> Keys:
+    """The same under the names that Phi-3 has; its tensors hold several weights each."""
+    renamed = {f"phi3.{name[6:]}" if name.startswith("llama.") else name: pair for name, pair in keys.items()}
+    if keys.get("general.architecture") == ("str", "llama"):
+        renamed["general.architecture"] = ("str", "phi3")
+    return renamed
 
 
 # Keys: any value
@@ -238,9 +254,9 @@ _KEY_CHANGES: list[Callable[[Keys, random.Random], None]] = [
 # Tensors
 
 
-def _sound_tensors() -> list[_Tensor]:
+def _sound_tensors(phi3: bool) -> list[_Tensor]:
     result = []
-    for name, array in tensors().items():
+    for name, array in tensors(phi3).items():
         part = name.split(".")
         short = {"embed_tokens": "token_embd.weight"}.get(part[1], "output_norm.weight")
         if len(part) > 3:

@@ -44,15 +44,21 @@ TEMPLATES = [
 ]
 
 
-def tensors() -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
-    """Hugging Face name -> values of a small Llama."""
+def is_phi3(seed: int) -> bool:
+    """Whether a seed damages a Phi-3, whose tensors hold several weights each, or a Llama."""
+    return seed % 4 > 1
+
+
+def tensors(phi3: bool) -> dict[str, np.ndarray[Any, np.dtype[np.float32]]]:
+    """Hugging Face name -> values of a small Llama, or Phi-3."""
     rng = np.random.default_rng(3)
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, HIDDEN), "model.norm.weight": (HIDDEN,)}
     for layer in range(LAYERS):
         at = f"model.layers.{layer}."
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            shapes[f"{at}self_attn.{name}.weight"] = (HIDDEN, HIDDEN)
-        shapes |= {f"{at}mlp.{name}.weight": (INNER, HIDDEN) for name in ("gate_proj", "up_proj")}
+        heads = {"qkv_proj": 3 * HIDDEN} if phi3 else dict.fromkeys(("q_proj", "k_proj", "v_proj"), HIDDEN)
+        shapes |= {f"{at}self_attn.{name}.weight": (rows, HIDDEN) for name, rows in (heads | {"o_proj": HIDDEN}).items()}
+        inner = {"gate_up_proj": 2 * INNER} if phi3 else dict.fromkeys(("gate_proj", "up_proj"), INNER)
+        shapes |= {f"{at}mlp.{name}.weight": (rows, HIDDEN) for name, rows in inner.items()}
         shapes[f"{at}mlp.down_proj.weight"] = (HIDDEN, INNER)
         shapes |= {f"{at}{name}.weight": (HIDDEN,) for name in ("input_layernorm", "post_attention_layernorm")}
     return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -130,7 +136,7 @@ def _tokenizers() -> tuple[dict[str, Any], dict[str, Any]]:
     return {**tokenizer, "model": bpe}, {**tokenizer, "model": unigram, "normalizer": charsmapped}
 
 
-def folder_files() -> dict[str, Any]:
+def folder_files(phi3: bool = False) -> dict[str, Any]:
     """File name -> JSON content; model.safetensors is bytes."""
     config = {
         **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": VOCAB, "hidden_size": HIDDEN},
@@ -143,8 +149,11 @@ def folder_files() -> dict[str, Any]:
             "torch_dtype": "float32",
         },
     }
+    if phi3:
+        scaling = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 3.0, 4.0]}
+        config |= {"architectures": ["Phi3ForCausalLM"], "rope_scaling": scaling, "original_max_position_embeddings": 64}
     header, parts = {}, b""
-    for name, array in tensors().items():
+    for name, array in tensors(phi3).items():
         header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(parts), len(parts) + array.nbytes]}
         parts += array.tobytes()
     bpe, unigram = _tokenizers()
@@ -183,7 +192,7 @@ def damage_json(value: Any, rng: random.Random, odd: list[Any]) -> Any:
 def write_folder(folder: Path, seed: int) -> None:
     """A damaged model folder."""
     rng = random.Random(f"folder {seed}")
-    files = folder_files()
+    files = folder_files(is_phi3(seed))
     unigram, parts, header = files.pop("unigram"), files.pop("parts"), files.pop("header")
     if rng.random() < 0.4:
         files["tokenizer.json"] = unigram

@@ -19,7 +19,7 @@ from octavo.engine.args import EngineArgs
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError
-from octavo.models.llama import Decoder
+from octavo.models.decoder import Decoder
 from octavo.sampling_params import RequestOutputKind
 
 MAX_MODEL_LEN = 1600

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests import tiny_models
+from tests import tiny_families, tiny_models
 from tests.checkpoints import open_checkpoint, parameter_shapes
 from tests.worker_driver import tiny_checkpoint
 
@@ -24,7 +24,19 @@ VARIANT_OF = {
     "MistralForCausalLM": ("mistral", 9),
     "Qwen2ForCausalLM": ("qwen2", 12),
     "Qwen3ForCausalLM": ("qwen3", 11),
+    "Gemma2ForCausalLM": ("gemma2", 11),
     "Gemma3ForCausalLM": ("gemma3", 13),
+    "Phi3ForCausalLM": ("phi3", 9),
+    "SmolLM3ForCausalLM": ("smollm3", 9),
+    "Olmo2ForCausalLM": ("olmo2", 11),
+    "Olmo3ForCausalLM": ("olmo3", 11),
+    "GraniteForCausalLM": ("granite", 9),
+    "GraniteMoeHybridForCausalLM": ("granite4", 9),
+    "GlmForCausalLM": ("glm", 12),
+    "Glm4ForCausalLM": ("glm4", 14),
+    "Ministral3ForCausalLM": ("ministral3", 9),
+    "Exaone4ForCausalLM": ("exaone4", 11),
+    "SeedOssForCausalLM": ("seed-oss", 12),
 }
 """Architecture -> a variant and its parameters per layer."""
 
@@ -34,7 +46,7 @@ def test_every_architecture_is_tested() -> None:
 
 
 def config_of(folder: Path, name: str) -> ModelConfig:
-    return open_config(tiny_models.write_folder(folder, tiny_models.VARIANTS[name].config, {}))[0]
+    return open_config(tiny_models.write_folder(folder, (tiny_models.VARIANTS | tiny_families.VARIANTS)[name].config, {}))[0]
 
 
 def layer_of(declared: tuple[Parameter, ...]) -> Mapping[str, Parameter]:
@@ -50,12 +62,13 @@ def test_each_architecture_declares_its_parameters_once(architecture: str, tmp_p
     declared = declare(config)
     assert len(layer_of(declared)) == per_layer
     assert len({parameter.name for parameter in declared}) == len(declared)
-    assert len({parameter.gguf.tensor for parameter in declared}) == len(declared)
+    for places in ([parameter.gguf for parameter in declared], [parameter.folder for parameter in declared]):
+        assert len({(place.tensor, place.first_row) for place in places}) == len(declared)
     shapes = parameter_shapes(config)
     q_rows = config.num_heads * config.head_dim
     assert shapes["model.layers.1.self_attn.q_proj.weight"] == (q_rows, 64)
     assert shapes["model.layers.1.self_attn.o_proj.weight"] == (64, q_rows)
-    assert shapes["model.layers.1.mlp.down_proj.weight"] == (64, 96)
+    assert shapes["model.layers.1.mlp.down_proj.weight"] == (64, config.intermediate_size)
 
 
 @pytest.mark.parametrize("architecture", VARIANT_OF)
@@ -92,15 +105,23 @@ def test_biases_follow_the_switches_and_go_with_the_outputs(tmp_path: Path) -> N
     assert biases["model.layers.0.mlp.down_proj.bias"].cut is None
 
 
-def test_only_llama_and_mistral_have_heads_in_pairs_in_gguf(tmp_path: Path) -> None:
+PAIRED = ("Llama", "Mistral", "SmolLM3", "Granite", "GraniteMoeHybrid", "Ministral3", "Glm", "Glm4")
+"""Families that llama.cpp rotates by neighbours; GLM does so itself, so that its folders hold pairs too."""
+
+
+def test_heads_lie_in_pairs_where_neighbours_are_rotated(tmp_path: Path) -> None:
     for architecture, (variant, _) in VARIANT_OF.items():
         config = config_of(tmp_path, variant)
         layer = layer_of(declare(config))
-        pairs = config.head_dim if architecture in ("LlamaForCausalLM", "MistralForCausalLM") else None
-        assert layer["self_attn.q_proj.weight"].gguf.interleaved == pairs
-        assert layer["self_attn.k_proj.weight"].gguf.interleaved == pairs
-        assert layer["self_attn.v_proj.weight"].gguf.interleaved is None
-        assert {parameter.folder.interleaved for parameter in layer.values()} == {None}
+        name = architecture.removesuffix("ForCausalLM")
+        in_gguf, in_folder = name in PAIRED, name in ("Glm", "Glm4")
+        for part in ("q_proj", "k_proj"):
+            places = layer[f"self_attn.{part}.weight"]
+            assert places.gguf.interleaved == (config.head_dim if in_gguf else None)
+            assert places.folder.interleaved == (config.head_dim if in_folder else None)
+            assert places.gguf.rotary == (8 if in_folder else None)
+        others = [parameter for end, parameter in layer.items() if "q_proj" not in end and "k_proj" not in end]
+        assert {place.interleaved for parameter in others for place in (parameter.gguf, parameter.folder)} == {None}
 
 
 class Noted(dict[str, StoredTensor]):

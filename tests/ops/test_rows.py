@@ -72,6 +72,14 @@ def test_softcap_add_and_split_equal_reference(isa: str) -> None:
     assert relative_error(native, plain) < FLOAT_TOLERANCE
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_scale_equals_reference_to_the_bit(isa: str) -> None:
+    x = np.random.default_rng(0).standard_normal((9, 70), np.float32) * 40
+    native, plain = both(isa, x, lambda _: lambda ops, t: ops.scale(t, 0.3))
+    assert native.tobytes() == plain.tobytes()
+    assert np.array_equal(native, x * np.float32(0.3))
+
+
 def turned(table: Any, rope: RopeConfig) -> Callable[[AnyOps], Any]:
     """The step's tokens in heads of 16 columns, turned by their positions."""
     return lambda ops: ops.rope(ops.embedding(table), rope, 16)
@@ -107,7 +115,7 @@ def test_tape_eager_and_threads_give_the_same_bytes(isa: str) -> None:
                 def op(ops: AnyOps, t: Any, weights=weights, vector=vector) -> Any:  # type: ignore[no-untyped-def]
                     h = ops.linear(ops.rms_norm(t, vector, 1e-5), weights[0])
                     t = ops.add(t, ops.linear(ops.silu_mul(h), weights[1]))
-                    return ops.add(ops.rope(t, ROPE, 16), t)
+                    return ops.scale(ops.add(ops.rope(t, ROPE, 16), t), 0.3)
 
                 results.append((quantization, rows_op(backend, x, op, eager)))
     for kind in ("none", "int8"):

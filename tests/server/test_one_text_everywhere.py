@@ -56,8 +56,7 @@ CONVERSATIONS: list[list[Any]] = [
 SAMPLINGS: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 0.9, "seed": 7, "top_k": 40, "top_p": 0.95}]
 
 
-@pytest.mark.parametrize("messages", CONVERSATIONS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize(("messages", "sampling"), list(zip(CONVERSATIONS, SAMPLINGS, strict=True)))
 def test_one_text(sdk: openai.OpenAI, claude: anthropic.Anthropic, messages: list[Any], sampling: dict[str, Any]) -> None:
     fields: Any = {"model": MODEL, "extra_body": sampling}
     chat = sdk.chat.completions.create(
@@ -184,16 +183,16 @@ def test_the_result_of_a_call_goes_back_in(sdk: Any, claude: Any) -> None:
     for result in ("sunny", "no, rain"):
         ours = {"tools": [in_responses("weather")], "tool_choice": "required", "parallel_tool_calls": False}
         output = sdk.responses.create(input=items, **ours, **fields).output
-        items = [*items, *output, {"type": "function_call_output", "call_id": output[-1].call_id, "output": result}]
         theirs = {"tools": [in_messages("weather")], "tool_choice": alone, "max_tokens": 300}
         content = claude.messages.create(messages=blocks, **theirs, **fields).content
+        call = output[-1]
+        assert json.loads(call.arguments) == content[-1].input
+        items = [*items, *output, {"type": "function_call_output", "call_id": call.call_id, "output": result}]
         results = [{"type": "tool_result", "tool_use_id": content[-1].id, "content": result}]
         blocks = [*blocks, {"role": "assistant", "content": content}, {"role": "user", "content": results}]
-        asked = {"tools": [in_chat("weather")], "tool_choice": "required", "parallel_tool_calls": False}
-        said = sdk.chat.completions.create(messages=chat, **asked, **fields).choices[0].message
-        chat = [*chat, said.to_dict(), {"role": "tool", "tool_call_id": said.tool_calls[0].id, "content": result}]
-        arguments = json.loads(said.tool_calls[0].function.arguments)
-        assert json.loads(output[-1].arguments) == content[-1].input == arguments
+        made = {"id": "c", "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        told = {"role": "tool", "tool_call_id": "c", "content": result}
+        chat = [*chat, {"role": "assistant", "content": None, "tool_calls": [made]}, told]
     text = sdk.chat.completions.create(messages=chat, max_tokens=12, **fields).choices[0].message.content
     assert sdk.responses.create(input=items, max_output_tokens=12, **fields).output_text == text
     assert claude.messages.create(messages=blocks, max_tokens=12, **fields).content[0].text == text

@@ -74,6 +74,13 @@ def test_the_prompt_is_that_of_the_same_chat(live: LiveServer) -> None:
     assert live.engine.requests[-1][0] == prompt
 
 
+def test_the_tokens_of_an_input_are_counted_beyond_the_context(sdk: openai.OpenAI) -> None:
+    counted = sdk.responses.input_tokens.count(model=MODEL, input="Hi", instructions="Be brief.", tools=[TOOL])
+    answer = sdk.responses.create(model=MODEL, input="Hi", instructions="Be brief.", tools=[TOOL], max_output_tokens=1)
+    assert answer.usage is not None and counted.input_tokens == answer.usage.input_tokens
+    assert sdk.responses.input_tokens.count(model=MODEL, input="x" * 4000).input_tokens > 4000
+
+
 def test_events_bear_their_names_and_numbers(live: LiveServer) -> None:
     events = events_of(live)
     assert [name for name, _ in events] == [data["type"] for _, data in events]

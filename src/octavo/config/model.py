@@ -21,6 +21,8 @@ class RopeConfig:
     factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow, attention_factor,
     short_factors, long_factors   as in transformers' rope_parameters
     frequency_divisors    GGUF `rope_freqs.weight`: each inverse frequency is divided by it; None when absent
+    temperature           cosines and sines grow with the position, in steps of original_max_position: times
+                          1 + temperature * log(1 + position // original_max_position). For queries (Ministral 3)
     """
 
     kind: RopeKind = "default"
@@ -39,6 +41,7 @@ class RopeConfig:
     short_factors: tuple[float, ...] = ()
     long_factors: tuple[float, ...] = ()
     frequency_divisors: tuple[float, ...] | None = None
+    temperature: float = 0.0
 
     def longest_short_prompt(self, max_model_len: int) -> int | None:
         """longrope with a context beyond the original one: prompts of up to this many tokens are computed with the short
@@ -64,8 +67,12 @@ class ModelConfig:
     max_position      longest context the checkpoint was made for, in tokens
     layer_kinds       one entry per layer; "sliding" layers see sliding_window positions, the own one included
     local_rope        rope of sliding layers where it differs (Gemma 3)
+    query_rope        rope of queries where it differs from that of keys (Ministral 3)
+    rotated           one entry per layer: whether its queries and keys are rotated; empty: in all layers
     query_scale       factor on q.k; usually head_dim ** -0.5
     attn_softcap, final_softcap   cap * tanh(x / cap) on attention scores / logits; None when absent
+    residual_multiplier   factor on what a sublayer adds to the residual stream (Granite)
+    logits_scaling    divisor of the logits (Granite)
     embedding_scale   factor on embeddings (Gemma: sqrt(hidden_size), rounded as the checkpoint dtype rounds it)
     dtype             the checkpoint's own weight type: "float32", "bfloat16", "float16" or "gguf" (quantised blocks)
     eos_token_ids     ids that end a generation (generation_config.json wins over config.json)
@@ -94,10 +101,14 @@ class ModelConfig:
     layer_kinds: tuple[LayerKind, ...] = ()
     sliding_window: int | None = None
     local_rope: RopeConfig | None = None
+    query_rope: RopeConfig | None = None
+    rotated: tuple[bool, ...] = ()
     query_scale: float
     attn_softcap: float | None = None
     final_softcap: float | None = None
     embedding_scale: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_scaling: float = 1.0
     dtype: str = "float32"
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
@@ -106,3 +117,7 @@ class ModelConfig:
     num_positions: int = 0
     num_token_types: int = 0
     pooling: PoolingConfig = PoolingConfig()
+
+    def is_rotated(self, layer: int) -> bool:
+        """Whether the layer's queries and keys are rotated."""
+        return not self.rotated or self.rotated[layer]

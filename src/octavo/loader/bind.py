@@ -61,12 +61,14 @@ def _bound(tensor: StoredTensor, parameter: Parameter, location: Location, num_r
         tensor = tensor.rows(location.first_row, location.first_row + parameter.shape[0])
     if location.interleaved is None:
         return tensor
-    return tensor.reordered(_half_split_order(parameter.shape[0], location.interleaved))
+    rotary = location.interleaved if location.rotary is None else location.rotary
+    return tensor.reordered(_half_split_order(parameter.shape[0], location.interleaved, rotary))
 
 
-def _half_split_order(num_rows: int, head_rows: int) -> RowOrder:
-    """Row (half, i) of a head lies at 2 * i + half: the order that makes two halves of it, int32 [num_rows]."""
-    within = np.arange(head_rows, dtype=np.int32).reshape(head_rows // 2, 2).T.ravel()
+def _half_split_order(num_rows: int, head_rows: int, rotary_rows: int) -> RowOrder:
+    """Row (half, i) of a head's rotary_rows lies at 2 * i + half: the order that makes two halves of them, int32 [num_rows]."""
+    within = np.arange(head_rows, dtype=np.int32)
+    within[:rotary_rows] = within[:rotary_rows].reshape(rotary_rows // 2, 2).T.ravel()
     heads = np.arange(0, num_rows, head_rows, dtype=np.int32)[:, None]
     order: RowOrder = (heads + within).ravel()
     return order

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from octavo.config.model import LayerKind, ModelConfig, PoolingConfig, RopeConfig
+from octavo.config.model import ModelConfig, PoolingConfig, RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, shown
 from octavo.loader.formats import dequantise
 from octavo.loader.gguf import GgufFile, GgufTensor
-from octavo.loader.hf_config import (
+from octavo.loader.gguf_families import FAMILIES, with_own_keys
+from octavo.loader.hf_common import (
     MAX_HEAD_DIM,
     MAX_HEADS,
     MAX_LAYERS,
     MAX_POSITION,
     MAX_WIDTH,
-    MAX_WINDOW,
     Sizes,
     fit_window,
     gemma_embedding_scale,
@@ -23,15 +23,6 @@ from octavo.loader.hf_config import (
 from octavo.loader.rope_config import extended_context
 from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
 from octavo.pooling_params import PoolingKind
-
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "gemma3": "Gemma3ForCausalLM",
-    "bert": "BertModel",
-}
-"""GGUF architecture -> Hugging Face class. Mistral models are stored as "llama"; a sliding window key tells them apart."""
 
 END_OF_TURN_TOKENS = ("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|end|>")
 """Control tokens that end a turn whatever eos_token_id says: converters store one id only."""
@@ -48,7 +39,6 @@ _LAYER_KEYS = (
 )
 """Keys that may hold a list with one number per layer."""
 _CONTROL_TOKEN = 3
-_GEMMA3_27B_LAYERS = 62
 _POOLING_KINDS: dict[int, PoolingKind] = {1: "mean", 2: "cls", 3: "last"}
 _FLOAT_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
@@ -62,8 +52,8 @@ def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[Mod
     source = str(files[0].path)
     general = Fields(files[0].metadata, source, quiet=quiet)
     name = general.text("general.architecture")
-    if name not in ARCHITECTURES:
-        raise general.error("general.architecture", f"is {shown(name)}; known: {', '.join(ARCHITECTURES)}")
+    if name not in FAMILIES:
+        raise general.error("general.architecture", f"is {shown(name)}; known: {', '.join(FAMILIES)}")
     fields = Fields(files[0].metadata, source, prefix=f"{name}.", quiet=quiet)
     tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
     if fields.integer("expert_count", 0, low=0):
@@ -74,25 +64,25 @@ def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[Mod
 
 
 def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
-    sizes = _sizes(fields, tensors)
-    head_dim, num_layers, gemma = sizes["head_dim"], sizes["num_layers"], name == "gemma3"
-    window = fields.optional_integer("attention.sliding_window", low=0, high=MAX_WINDOW) or None
-    kinds = _layer_kinds(name, fields, window, num_layers)
-    rope = _rope(fields, tensors, head_dim, sizes["max_position"], 1_000_000.0 if gemma else 10_000.0)
+    sizes, family = _sizes(fields, tensors), FAMILIES[name]
+    head_dim, num_layers = sizes["head_dim"], sizes["num_layers"]
+    window = family.window(fields)
+    kinds = family.layer_kinds(fields, window, num_layers)
+    rope = _rope(fields, tensors, head_dim, sizes["max_position"], family.default_theta)
     if rope.kind == "yarn":
         sizes["max_position"] = min(extended_context(rope, sizes["max_position"]), MAX_POSITION)
-    if name == "llama" and rope.rotary_dim != head_dim:
+    if family.has_pairs and rope.rotary_dim != head_dim:
         raise fields.error("rope.dimension_count", f"is {rope.rotary_dim}, but octavo rotates whole heads of {head_dim} only")
-    architecture = "MistralForCausalLM" if name == "llama" and window else ARCHITECTURES[name]
-    # Gemma 3 27B scales queries by its hidden size per head instead of the head size; nothing in the metadata says so.
-    query_dim = sizes["hidden_size"] / sizes["num_heads"] if gemma and num_layers == _GEMMA3_27B_LAYERS else head_dim
-    return ModelConfig(
-        architecture=architecture,
+    # The largest Gemma of a generation scales queries by its hidden size per head; nothing in the metadata says so.
+    query_dim = sizes["hidden_size"] / sizes["num_heads"] if num_layers == family.wide_layers else head_dim
+    softcap = fields.optional_number("attn_logit_softcapping", low_open=True)
+    final_softcap = fields.optional_number("final_logit_softcapping", low_open=True)
+    config = ModelConfig(
+        architecture=family.windowed if window and family.windowed else family.architecture,
         **sizes,
         norm_eps=fields.number("attention.layer_norm_rms_epsilon", high=1.0),
         rope=rope,
-        local_rope=_local_rope(fields, head_dim) if gemma else None,
-        hidden_act="gelu_pytorch_tanh" if gemma else "silu",
+        hidden_act="gelu_pytorch_tanh" if family.is_gemma else "silu",
         tie_embeddings="output.weight" not in tensors,
         attention_bias="blk.0.attn_q.bias" in tensors,
         attention_out_bias="blk.0.attn_output.bias" in tensors,
@@ -100,14 +90,15 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
         layer_kinds=kinds,
         sliding_window=fit_window(window) if "sliding" in kinds else None,
         query_scale=query_dim**-0.5,
-        attn_softcap=fields.optional_number("attn_logit_softcapping", low_open=True),
-        final_softcap=fields.optional_number("final_logit_softcapping", low_open=True),
-        embedding_scale=gemma_embedding_scale(sizes["hidden_size"]) if gemma else 1.0,
+        attn_softcap=family.attn_softcap if softcap is None else softcap,
+        final_softcap=family.final_softcap if final_softcap is None else final_softcap,
+        embedding_scale=gemma_embedding_scale(sizes["hidden_size"]) if family.is_gemma else 1.0,
         dtype=_dtype(tensors),
         bos_token_id=next(iter(general.token_ids("tokenizer.ggml.bos_token_id", sizes["vocab_size"])), None),
         eos_token_ids=_eos_token_ids(general, sizes["vocab_size"]),
         pooling=_pooling(fields, "last"),
     )
+    return with_own_keys(name, fields, config)
 
 
 def _bert_config(fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
@@ -116,7 +107,7 @@ def _bert_config(fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:
     if positions is None or positions.shape[0] < sizes["max_position"]:
         raise LoadError(f"{fields.source}: tensor position_embd.weight is missing, or shorter than context_length")
     return ModelConfig(
-        architecture=ARCHITECTURES["bert"],
+        architecture=FAMILIES["bert"].architecture,
         **sizes,
         norm_eps=fields.number("attention.layer_norm_epsilon", high=1.0),
         rope=RopeConfig(rotary_dim=sizes["head_dim"]),
@@ -193,21 +184,6 @@ def _of_all_layers(fields: Fields, num_layers: int) -> Fields:
     return Fields(values, fields.source, fields.prefix, quiet=fields.quiet)
 
 
-def _layer_kinds(name: str, fields: Fields, window: int | None, num_layers: int) -> tuple[LayerKind, ...]:
-    """Gemma 3: every sixth layer is full, unless the file names another pattern. Llama with a window is Mistral: all slide."""
-    if name == "gemma3":
-        if window is None:
-            raise fields.error("attention.sliding_window", "is missing or 0")
-        listed = fields.values.get(fields.prefix + "attention.sliding_window_pattern")
-        if isinstance(listed, list):  # one flag per layer: true slides
-            if len(listed) != num_layers:
-                raise fields.error("attention.sliding_window_pattern", f"lists {len(listed)} flags for {num_layers} layers")
-            return tuple("sliding" if flag else "full" for flag in listed)
-        pattern = fields.integer("attention.sliding_window_pattern", 6)
-        return tuple("full" if (layer + 1) % pattern == 0 else "sliding" for layer in range(num_layers))
-    return ("sliding" if name == "llama" and window else "full",) * num_layers
-
-
 def _rope(fields: Fields, tensors: dict[str, GgufTensor], head_dim: int, max_position: int, default_theta: float) -> RopeConfig:
     """Rope of the full layers. `rope_freqs.weight` (Llama 3.1's scaling, worked out by the converter) becomes divisors."""
     theta = fields.number("rope.freq_base", default_theta, low_open=True)
@@ -215,7 +191,8 @@ def _rope(fields: Fields, tensors: dict[str, GgufTensor], head_dim: int, max_pos
     if rotary_dim % 2:
         raise fields.error("rope.dimension_count", f"is {rotary_dim}, expected an even number")
     divisors = _factors(fields, tensors, "rope_freqs.weight", rotary_dim)
-    kind = fields.text("rope.scaling.type", "linear" if fields.has("rope.scale_linear") else "none")
+    implied = "longrope" if "rope_factors_long.weight" in tensors else "none"  # Phi-3 has the factors alone
+    kind = fields.text("rope.scaling.type", "linear" if fields.has("rope.scale_linear") else implied)
     factor = fields.number("rope.scaling.factor", fields.number("rope.scale_linear", 1.0, low_open=True), low_open=True)
     original = fields.integer("rope.scaling.original_context_length", max_position)
     if kind == "none" or (kind == "linear" and factor == 1.0):
@@ -254,11 +231,6 @@ def _rope(fields: Fields, tensors: dict[str, GgufTensor], head_dim: int, max_pos
             long_factors=long,
         )
     raise fields.error("rope.scaling.type", f"is {shown(kind)}; known: none, linear, yarn, longrope")
-
-
-def _local_rope(fields: Fields, head_dim: int) -> RopeConfig:
-    """Gemma 3's sliding layers: base 10,000 and never scaled."""
-    return RopeConfig(theta=fields.number("rope.freq_base_swa", 10_000.0, low_open=True), rotary_dim=head_dim)
 
 
 def _factors(fields: Fields, tensors: dict[str, GgufTensor], name: str, rotary_dim: int) -> tuple[float, ...] | None:

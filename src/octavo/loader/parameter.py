@@ -24,11 +24,13 @@ class Location:
                  (fused q, k and v; experts in one stack, whose rows are counted through)
     interleaved  None: the rows of a head are two halves, as octavo rotates them. Else heads have so many rows, and they lie in
                  pairs, one of each half, for a rope that rotates neighbours
+    rotary       rows of a head that lie in pairs, the first ones; None: all
     """
 
     tensor: str
     first_row: int | None = None
     interleaved: int | None = None
+    rotary: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

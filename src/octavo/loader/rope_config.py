@@ -1,7 +1,7 @@
 """RopeConfig from the two forms of Hugging Face configs: `rope_theta` with `rope_scaling`, and `rope_parameters`.
 
 Defaults follow transformers' modeling_rope_utils (version 5), and so does what happens when a file has both forms: a
-`rope_scaling` that is not empty replaces `rope_parameters` as a whole, its base included. Only Gemma 3 merges the two.
+`rope_scaling` that is not empty replaces `rope_parameters` as a whole, its base included. Gemma 3 and OLMo 3 merge the two.
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ def extended_context(rope: RopeConfig, max_position: int) -> int:
     return int(max_position * max(rope.factor, 1.0)) if rope.kind == "linear" else max_position
 
 
-def gemma3_ropes_from_fields(config: Fields, head_dim: int, max_position: int) -> tuple[RopeConfig, RopeConfig]:
-    """Ropes of Gemma 3's full and sliding layers; `rope_scaling` belongs to the full layers only, over what they have."""
+def ropes_by_layer_kind(
+    config: Fields, head_dim: int, max_position: int, default_theta: float, default_local_theta: float
+) -> tuple[RopeConfig, RopeConfig]:
+    """Ropes of full and of sliding layers (Gemma 3, OLMo 3); `rope_scaling` belongs to the full layers only, over what they
+    have. `rope_theta` is that of the full layers, as in transformers."""
     nested = config.section("rope_parameters") or Fields({}, config.source)
     full = nested.section("full_attention") or Fields({}, config.source)
     scaling = config.section("rope_scaling")
     if scaling is not None:
         full = Fields({**full.values, **scaling.values}, scaling.source, quiet=config.quiet)
     sliding = nested.section("sliding_attention") or Fields({}, config.source)
-    full_theta = config.number("rope_theta", 1_000_000.0, low_open=True)
-    local_theta = config.number("rope_local_base_freq", 10_000.0, low_open=True)
+    full_theta = config.number("rope_theta", default_theta, low_open=True)
+    local_theta = config.number("rope_local_base_freq", default_local_theta, low_open=True)
     ropes = (
         _rope(full, config, head_dim, max_position, full_theta),
         _rope(sliding, config, head_dim, max_position, local_theta),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Generic
 
-from octavo.config.model import ModelConfig, RopeConfig
+from octavo.config.model import ModelConfig
 from octavo.errors import LoadError
 from octavo.loader.parameter import Location, Part
+from octavo.models.family import Family
 from octavo.models.source import ParameterSource
 from octavo.ops.interface import AttentionSpec, Ops, Tensor, Vector, Weight
 
@@ -31,49 +33,27 @@ def load_norm(source: ParameterSource[Weight, Vector], name: str, gguf: str, siz
 
 
 class Attention(Generic[Weight, Vector]):
-    """Grouped-query attention (Ainslie et al., 2023) of one layer, with rotary positions.
+    """Grouped-query attention (Ainslie et al., 2023) of one layer, with rotary positions unless the layer does without them."""
 
-    rope               of this layer
-    qk_norm            normalise each head of q and k by weights q_norm and k_norm (Qwen 3, Gemma 3)
-    norm_offset        added to those weights (Gemma stores them less 1)
-    gguf_interleaved   GGUF files hold the rows of q and k in pairs, for a rope on neighbours (Llama)
-    """
-
-    def __init__(
-        self,
-        config: ModelConfig,
-        source: ParameterSource[Weight, Vector],
-        layer: int,
-        rope: RopeConfig,
-        *,
-        qk_norm: bool = False,
-        norm_offset: float = 0.0,
-        gguf_interleaved: bool = False,
-    ) -> None:
+    def __init__(self, config: ModelConfig, source: ParameterSource[Weight, Vector], layer: int, family: Family) -> None:
         prefix, gguf, head_dim = f"model.layers.{layer}.self_attn", f"blk.{layer}", config.head_dim
         self._q_size, self._kv_size = config.num_heads * head_dim, config.num_kv_heads * head_dim
-        pairs = head_dim if gguf_interleaved else None
         self._qkv = source.linear(
-            [
-                Part(f"{prefix}.q_proj", self._q_size, Location(f"{gguf}.attn_q", interleaved=pairs)),
-                Part(f"{prefix}.k_proj", self._kv_size, Location(f"{gguf}.attn_k", interleaved=pairs)),
-                Part(f"{prefix}.v_proj", self._kv_size, Location(f"{gguf}.attn_v")),
-            ],
-            config.hidden_size,
-            role="attention",
-            cut="output",
-            bias=config.attention_bias,
+            qkv_parts(config, layer, family), config.hidden_size, role="attention", cut="output", bias=config.attention_bias
         )
         out = Part(f"{prefix}.o_proj", config.hidden_size, Location(f"{gguf}.attn_output"))
         self._out = source.linear([out], self._q_size, role="attention", cut="input", bias=config.attention_out_bias)
         self._q_norm: Vector | None = None
         self._k_norm: Vector | None = None
-        if qk_norm:
-            self._q_norm = load_norm(source, f"{prefix}.q_norm", f"{gguf}.attn_q_norm", head_dim, norm_offset)
-            self._k_norm = load_norm(source, f"{prefix}.k_norm", f"{gguf}.attn_k_norm", head_dim, norm_offset)
+        if family.qk_norm is not None:
+            q_size, k_size = (head_dim, head_dim) if family.qk_norm == "head" else (self._q_size, self._kv_size)
+            self._q_norm = load_norm(source, f"{prefix}.q_norm", f"{gguf}.attn_q_norm", q_size, family.norm_offset)
+            self._k_norm = load_norm(source, f"{prefix}.k_norm", f"{gguf}.attn_k_norm", k_size, family.norm_offset)
         self._norm_eps = config.norm_eps
-        self._rope = rope
         sliding = bool(config.layer_kinds) and config.layer_kinds[layer] == "sliding"
+        rope = config.local_rope if sliding and config.local_rope is not None else config.rope
+        self._rope = rope if config.is_rotated(layer) else None
+        self._q_rope = rope if config.query_rope is None else config.query_rope
         self._spec = AttentionSpec(
             layer=layer,
             num_heads=config.num_heads,
@@ -90,23 +70,56 @@ class Attention(Generic[Weight, Vector]):
         if self._q_norm is not None and self._k_norm is not None:
             q = ops.rms_norm(q, self._q_norm, self._norm_eps)
             k = ops.rms_norm(k, self._k_norm, self._norm_eps)
-        q = ops.rope(q, self._rope, self._spec.head_dim)
-        k = ops.rope(k, self._rope, self._spec.head_dim)
+        if self._rope is not None:
+            q = ops.rope(q, self._q_rope, self._spec.head_dim)
+            k = ops.rope(k, self._rope, self._spec.head_dim)
         ops.kv_write(k, v, self._spec)
         return ops.linear(ops.paged_attention(q, self._spec), self._out)
+
+
+def qkv_parts(config: ModelConfig, layer: int, family: Family) -> list[Part]:
+    """q, k and v of one layer, each where the containers keep it."""
+    prefix, gguf = f"model.layers.{layer}.self_attn", f"blk.{layer}"
+    rotary = None if config.rope.rotary_dim == config.head_dim else config.rope.rotary_dim
+    parts: list[Part] = []
+    first_row = 0
+    for name, heads in (("q", config.num_heads), ("k", config.num_kv_heads), ("v", config.num_kv_heads)):
+        folder, file = Location(f"{prefix}.{name}_proj"), Location(f"{gguf}.attn_{name}")
+        if family.qkv_in_folder is not None:
+            folder = Location(f"{prefix}.{family.qkv_in_folder}", first_row)
+        if family.qkv_in_gguf is not None:
+            file = Location(f"{gguf}.{family.qkv_in_gguf}", first_row)
+        if name != "v" and family.pairs_in_folder:
+            folder = replace(folder, interleaved=config.head_dim, rotary=rotary)
+        if name != "v" and family.pairs_in_gguf:
+            file = replace(file, interleaved=config.head_dim, rotary=rotary)
+        parts.append(Part(f"{prefix}.{name}_proj", heads * config.head_dim, file, folder))
+        first_row += heads * config.head_dim
+    return parts
 
 
 class MLP(Generic[Weight, Vector]):
     """down(act(gate(x)) * up(x)) of one layer (Shazeer, 2020)."""
 
-    def __init__(self, config: ModelConfig, source: ParameterSource[Weight, Vector], layer: int) -> None:
+    def __init__(self, config: ModelConfig, source: ParameterSource[Weight, Vector], layer: int, family: Family) -> None:
         if config.hidden_act not in ("silu", "gelu_pytorch_tanh"):
             raise LoadError(f"hidden_act is {config.hidden_act!r}; supported: silu, gelu_pytorch_tanh")
-        prefix, gguf, inner = f"model.layers.{layer}.mlp", f"blk.{layer}", config.intermediate_size
-        gate = Part(f"{prefix}.gate_proj", inner, Location(f"{gguf}.ffn_gate"))
-        up = Part(f"{prefix}.up_proj", inner, Location(f"{gguf}.ffn_up"))
-        down = Part(f"{prefix}.down_proj", config.hidden_size, Location(f"{gguf}.ffn_down"))
-        self._gate_up = source.linear([gate, up], config.hidden_size, role="mlp", cut="output", bias=config.mlp_bias)
+        prefix, gguf, inner = f"model.layers.{layer}", f"blk.{layer}", config.intermediate_size
+        parts: list[Part] = []
+        for index, name in enumerate(("gate", "up")):
+            folder, file = Location(f"{prefix}.mlp.{name}_proj"), Location(f"{gguf}.ffn_{name}")
+            if family.gate_up_in_folder is not None:
+                folder = Location(f"{prefix}.{family.gate_up_in_folder}", index * inner)
+            if family.gate_up_in_gguf is not None:
+                file = Location(f"{gguf}.{family.gate_up_in_gguf}", index * inner)
+            parts.append(Part(f"{prefix}.mlp.{name}_proj", inner, file, folder))
+        self._gate_up = source.linear(parts, config.hidden_size, role="mlp", cut="output", bias=config.mlp_bias)
+        down = Part(
+            f"{prefix}.mlp.down_proj",
+            config.hidden_size,
+            Location(f"{gguf}.{family.down.gguf}"),
+            Location(f"{prefix}.{family.down.folder}"),
+        )
         self._down = source.linear([down], inner, role="mlp", cut="input", bias=config.mlp_bias)
         self._is_gelu = config.hidden_act == "gelu_pytorch_tanh"
 

@@ -50,10 +50,9 @@ Logits_contra = TypeVar("Logits_contra", contravariant=True)
 NO_LOGITS: F32 = np.zeros((0, 0), np.float32)
 """What a step of a model without an output head comes to."""
 
-# Bounds within which two backends or two ISAs agree on one op, relative to the largest magnitude of the output row.
 FLOAT_TOLERANCE = 2e-5
-"""float32, float16 and bfloat16 weights: sums run in different orders. With quantised weights ISAs agree to the bit, as integer
-products are exact and the float steps run in one order everywhere."""
+"""How far two backends or ISAs differ in one op with float weights, relative to the output row's largest magnitude: sums run in
+different orders. With quantised weights ISAs agree to the bit, as integer products are exact and float steps have one order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +104,8 @@ class StepInputs:
 
 @dataclass(frozen=True, slots=True)
 class KVCacheSpec:
-    """Shape of the KV cache: num_layers pairs of [num_blocks, num_kv_heads, block_size, head_dim] in dtype.
-
-    int8 adds a float32 scale to each key and each value of a head, max|x| / 127; codes are rounded to nearest even.
-    """
+    """Shape of the KV cache: num_layers pairs of [num_blocks, num_kv_heads, block_size, head_dim] in dtype. int8 adds a float32
+    scale to each key and each value of a head, max|x| / 127; codes are rounded to nearest even."""
 
     num_layers: int
     num_blocks: int
@@ -214,8 +211,7 @@ class ParameterOps(Protocol[Weight_co, Vector_co]):
         """One weight whose outputs are those of parts one after the other (q, k, v in one product).
 
         parts: each [out_i, in], any storage format; biases: one vector [out_i] or None for each part; role, cut: as declared,
-        they have a say in the precision (ops/weight_storage.py).
-        Raises LoadError naming file and tensor if a scale or float value is not finite.
+        for the precision (ops/weight_storage.py). Raises LoadError naming file and tensor if a scale or value is not finite.
         """
         ...
 
@@ -294,6 +290,10 @@ class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
 
     def softcap(self, x: Tensor, cap: float) -> Tensor:
         """cap * tanh(x / cap), element-wise."""
+        ...
+
+    def scale(self, x: Tensor, factor: float) -> Tensor:
+        """factor * x, element-wise; factor rounded to float32."""
         ...
 
 

@@ -55,19 +55,22 @@ def rope_table(rope: RopeConfig, max_position: int) -> tuple[F32, F32]:
     """
     if rope.longest_short_prompt(max_position) is not None:
         half, original = max_position // 2, _original(rope)
-        halves = [_table(*inverse_frequencies(rope, length), half) for length in (original, original + 1)]
+        halves = [_table(rope, *inverse_frequencies(rope, length), half) for length in (original, original + 1)]
         return np.concatenate([halves[0][0], halves[1][0]]), np.concatenate([halves[0][1], halves[1][1]])
-    return _table(*inverse_frequencies(rope, max_position), max_position)
+    return _table(rope, *inverse_frequencies(rope, max_position), max_position)
 
 
-def _table(frequencies: F32, attention_factor: float, max_position: int) -> tuple[F32, F32]:
+def _table(rope: RopeConfig, frequencies: F32, attention_factor: float, max_position: int) -> tuple[F32, F32]:
     """Cosines and sines of positions 0..max_position-1."""
     cosines = np.empty((max_position, frequencies.size), np.float32)
     sines = np.empty_like(cosines)
-    factor = np.float32(attention_factor)
+    factor: np.float32 | F32 = np.float32(attention_factor)
     for first in range(0, max_position, _ROWS_AT_A_TIME):
         positions = np.arange(first, min(first + _ROWS_AT_A_TIME, max_position), dtype=np.float32)
         angles = (positions[:, None] * frequencies).astype(np.float64)
+        if rope.temperature:
+            steps = 1 + rope.temperature * np.log1p(positions.astype(np.float64) // _original(rope))
+            factor = (np.float32(attention_factor) * steps.astype(np.float32))[:, None]
         cosines[first : first + positions.size] = np.cos(angles).astype(np.float32) * factor
         sines[first : first + positions.size] = np.sin(angles).astype(np.float32) * factor
     return cosines, sines

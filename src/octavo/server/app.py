@@ -39,7 +39,7 @@ from octavo.server.openai.score import ScoreBody, score
 from octavo.server.openai.tokenize import DetokenizeBody, TokenizeBody, detokenize, tokenize, tokenizer_info
 from octavo.server.openapi import MODEL_ID_PARAMETER, install_schema, request_body
 from octavo.server.responses.body import ResponsesBody
-from octavo.server.responses.route import create_response
+from octavo.server.responses.route import count_input_tokens, create_response
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.inflight import Inflight
 from octavo.server.service.service import Service
@@ -112,6 +112,7 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     post("/v1/chat/completions/render", render_chat_completion, ChatBody)
     post("/v1/completions/render", render_completion, CompletionBody)
     post("/v1/responses", create_response, ResponsesBody)
+    post("/v1/responses/input_tokens", count_input_tokens, ResponsesBody)
     post("/v1/messages", create_message, MessagesBody)
     post("/v1/messages/count_tokens", count_tokens, CountTokensBody)
     get("/v1/models", list_models)

@@ -3,10 +3,12 @@
 Needs torch 2.13.0, transformers and gguf; octavo itself is not used. Run from the repository root:
 
     PYTHONPATH=tests python tests/golden/models/make_golden.py tiny
+    PYTHONPATH=tests python tests/golden/models/make_golden.py families
     PYTHONPATH=tests python tests/golden/models/make_golden.py smollm2 SmolLM2-135M-Instruct.Q4_1.gguf
     PYTHONPATH=tests python tests/golden/models/make_golden.py gemma3 gemma-3-270m-Q4_K_M.gguf
 
 tiny.json, tiny.npz          per variant: parameter shapes, prompts, compared rows, float32 logits of those rows, greedy tokens
+families.json, families.npz  the same for the families of tests/tiny_families.py
 smollm2.json, smollm2.npz    20 prompts: ids, greedy tokens, and of the last position: logits at fixed random ids, the largest
 gemma3.json, gemma3.npz      64 with their ids, the largest magnitude
 """
@@ -22,7 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from tests import gguf_to_folder, tiny_models
+from tests import gguf_to_folder, tiny_families, tiny_models
 from transformers.models.gemma3 import modeling_gemma3
 
 HERE = Path(__file__).parent
@@ -37,7 +39,9 @@ def main() -> None:
     torch.set_grad_enabled(False)
     modeling_gemma3.eager_attention_forward = partial(softcapped_attention, modeling_gemma3.eager_attention_forward)
     if sys.argv[1] == "tiny":
-        make_tiny()
+        make_tiny("tiny", tiny_models.VARIANTS)
+    elif sys.argv[1] == "families":
+        make_tiny("families", tiny_families.VARIANTS)
     else:
         make_real(sys.argv[1], Path(sys.argv[2]))
 
@@ -47,10 +51,10 @@ def softcapped_attention(eager: Any, module: Any, *args: Any, **kwargs: Any) -> 
     return eager(module, *args, softcap=module.attn_logit_softcapping, **kwargs)
 
 
-def make_tiny() -> None:
+def make_tiny(file: str, variants: dict[str, tiny_models.Variant]) -> None:
     facts: dict[str, Any] = {"versions": versions(), "variants": {}}
     arrays: dict[str, np.ndarray] = {}
-    for name, variant in tiny_models.VARIANTS.items():
+    for name, variant in variants.items():
         model = build(variant.config)
         architecture = variant.config["architectures"][0]
         state = dict(model.named_parameters())
@@ -58,7 +62,7 @@ def make_tiny() -> None:
             parameter.copy_(torch.from_numpy(tiny_models.weight(key, tuple(parameter.shape), architecture)))
         entry: dict[str, Any] = {"shapes": {key: list(value.shape) for key, value in state.items()}, "prompts": []}
         for length in variant.prompts:
-            ids = tiny_models.prompt(name, length)
+            ids = tiny_models.prompt(name, length, variant.config["vocab_size"])
             rows = sorted({0, length // 3, length // 2, *range(length - 4, length)})
             arrays[f"{name}/{length}"] = full_logits(model, ids)[rows]
             greedy: list[int] = []
@@ -67,7 +71,7 @@ def make_tiny() -> None:
             entry["prompts"].append({"token_ids": ids, "rows": rows, "greedy": greedy})
         facts["variants"][name] = entry
         print(name, flush=True)
-    save("tiny", facts, arrays)
+    save(file, facts, arrays)
 
 
 def build(config: dict[str, Any]) -> Any:

@@ -95,6 +95,8 @@ def write_gguf(tmp_path: Path) -> WriteGguf:
         for key, value in (gguf_keys(architecture) | TOKENIZER_KEYS | dict(keys or {})).items():
             if isinstance(value, str):
                 writer.add_string(key, value)
+            elif isinstance(value, bool):
+                writer.add_bool(key, value)
             elif isinstance(value, int) and value < 0:
                 writer.add_int32(key, value)
             elif isinstance(value, int):

@@ -69,6 +69,15 @@ def test_experts_in_a_stack_are_matrices_of_their_own() -> None:
         assert np.array_equal(tensors[f"experts.{index}.up.weight"].to_float32(), stack[index])
 
 
+def test_rows_that_are_not_rotated_stay_where_they_are() -> None:
+    values = numbers(12, 8)
+    place = Location("q", interleaved=6, rotary=4)
+    q = bound([matrix("q", 12, place)], {"q.weight": values})["q.weight"]
+    assert np.array_equal(q.to_float32(), values[[0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]])
+    bias = Part("q", 12, Location("q"), place).bias("attention", "output")
+    assert bound([bias], {"q.bias": numbers(12)})["q.bias"].to_float32().tolist() == [0, 2, 1, 3, 4, 5, 6, 8, 7, 9, 10, 11]
+
+
 def test_heads_in_pairs_become_halves_also_within_a_slice() -> None:
     values = numbers(12, 8)
     whole = bound([matrix("q", 12, Location("q", interleaved=6))], {"q.weight": values})["q.weight"]

@@ -17,7 +17,7 @@ from tests.checkpoints import open_checkpoint
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields
 from octavo.loader.gguf import GgufFile
-from octavo.loader.hf_config import model_config
+from octavo.loader.hf_config import READERS, model_config
 from octavo.loader.safetensors import SafetensorsFile
 
 WriteGguf = Callable[..., Path]
@@ -157,6 +157,8 @@ def test_damaged_json_loads_or_is_refused(json_file: Target, steps: Steps) -> No
 CONFIG_KEYS = [
     *("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "num_hidden_layers"),
     *("max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "layer_types", "sliding_window"),
+    *("original_max_position_embeddings", "no_rope_layers", "no_rope_layer_interval", "residual_multiplier"),
+    *("sliding_window_pattern", "logits_scaling", "attn_logit_softcapping", "llama_4_scaling_beta"),
     *("eos_token_id", "rms_norm_eps", "partial_rotary_factor", "hidden_act", "torch_dtype", "architectures"),
 ]
 json_values = st.one_of(
@@ -172,7 +174,7 @@ json_values = st.one_of(
         min_size=1,
         max_size=3,
     ),
-    architecture=st.sampled_from(["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Gemma3ForCausalLM"]),
+    architecture=st.sampled_from(list(READERS)),
 )
 def test_a_config_of_any_values_is_read_or_refused(
     base_config: dict[str, object], changes: dict[str, object], architecture: str
@@ -183,4 +185,5 @@ def test_a_config_of_any_values_is_read_or_refused(
     except LoadError:
         return
     assert config.num_heads % config.num_kv_heads == 0 and config.hidden_size > 0
-    assert len(config.layer_kinds) == config.num_layers and np.isfinite(config.query_scale)
+    assert not config.causal or len(config.layer_kinds) == config.num_layers
+    assert np.isfinite(config.query_scale) and np.isfinite(config.norm_eps / config.residual_multiplier**2)

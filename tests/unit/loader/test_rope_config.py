@@ -10,7 +10,7 @@ import pytest
 from octavo.config.model import RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields
-from octavo.loader.rope_config import gemma3_ropes_from_fields, rope_from_fields
+from octavo.loader.rope_config import rope_from_fields, ropes_by_layer_kind
 
 Values = dict[str, object]
 FACTORS = [1.0, 2.0, 3.0, 4.0]
@@ -52,7 +52,7 @@ def test_a_replaced_section_and_its_lost_base_are_warned_of(
 def test_gemma3_puts_rope_scaling_over_its_full_layers() -> None:
     layers = {"full_attention": {"rope_theta": 7e5}, "sliding_attention": {"rope_theta": 9e3}}
     values: Values = {"rope_parameters": layers, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
-    full, sliding = gemma3_ropes_from_fields(Fields(values, "config.json"), head_dim=8, max_position=1024)
+    full, sliding = ropes_by_layer_kind(Fields(values, "config.json"), 8, 1024, 1_000_000.0, 10_000.0)
     assert (full.kind, full.factor, full.theta) == ("linear", 8.0, 7e5)
     assert (sliding.kind, sliding.theta) == ("default", 9e3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,17 @@ def test_the_table_holds_cosines_and_sines_times_the_attention_factor() -> None:
     angles = np.arange(5000, dtype=np.float32)[:, None] * inverse_frequencies(rope, 5000)[0]
     assert cosines == pytest.approx(1.5 * np.cos(angles.astype(np.float64)), abs=2e-7)
     assert sines == pytest.approx(1.5 * np.sin(angles.astype(np.float64)), abs=2e-7)
+
+
+def test_a_temperature_makes_the_table_grow_in_steps_of_the_context_before_scaling() -> None:
+    rope = RopeConfig(kind="yarn", rotary_dim=8, factor=2.0, original_max_position=64)
+    plain, grown = rope_table(rope, 5000)[0], rope_table(replace(rope, temperature=0.3), 5000)[0]
+    assert np.array_equal(plain[:64], grown[:64])
+    for position in (64, 127, 128, 4999):
+        step = 1 + 0.3 * math.log(1 + position // 64)
+        assert grown[position] == pytest.approx(plain[position] * step, rel=3e-7)
+    with pytest.raises(LoadError, match="original_max_position_embeddings"):
+        rope_table(RopeConfig(rotary_dim=8, temperature=0.3), 64)
 
 
 @pytest.mark.parametrize(

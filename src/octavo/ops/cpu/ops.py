@@ -78,6 +78,9 @@ class CpuOps:
     def softcap(self, x: _native.View, cap: float) -> _native.View:
         return self._recorder.softcap(x, cap)
 
+    def scale(self, x: _native.View, factor: float) -> _native.View:
+        return self._recorder.scale(x, factor)
+
 
 def _layer(spec: AttentionSpec) -> _native.AttentionLayer:
     return _native.attention_layer(

@@ -96,6 +96,10 @@ class ReferenceOps:
     def softcap(self, x: F32, cap: float) -> F32:
         return activation.softcap(x, cap)
 
+    def scale(self, x: F32, factor: float) -> F32:
+        scaled: F32 = x * np.float32(factor)
+        return scaled
+
     @property
     def _step(self) -> StepInputs:
         assert self.inputs is not None, "an operation ran outside a step"

@@ -20,16 +20,13 @@ from octavo.server.errors import fault_of, json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.sampling_fields import form_values, request_options, sampling_values
 from octavo.server.openai.structured_fields import AskedForm
-from octavo.server.service.chat_turn import ChatRequest, ChatTurn, TemplateOptions, begin_turn, count_prompt
+from octavo.server.service.chat_turn import MAX_COUNTED, ChatRequest, ChatTurn, TemplateOptions, begin_turn, count_prompt
 from octavo.server.service.conversation import shown, wrong
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
 from octavo.server.service.turn_text import count_reasoning, deltas_of, named_as
 from octavo.server.sse import EventStream, JsonAnswer, named_event
 from octavo.structured_outputs import StructuredOutputsParams
-
-MAX_COUNTED = 65536
-"""Most tokens that are counted when the context is shorter: a second of work."""
 
 _NAMES = {"stop": "stop_sequences", ".function.parameters": ".input_schema", ".function.": "."}
 """The words of a chat in errors -> those of this route."""
@@ -173,10 +170,9 @@ class _Job:
 
     async def _usage(self) -> dict[str, Any]:
         thinking = "".join(block["thinking"] for block in self._content.blocks if block["type"] == "thinking")
-        output_tokens = self._turn.usage.completion_tokens
-        thinking_tokens = await count_reasoning(self._tokenizer, thinking, output_tokens)
+        thinking_tokens = await count_reasoning(self._tokenizer, self._turn.usage, thinking)
         details = {"output_tokens_details": {"thinking_tokens": thinking_tokens}} if thinking else {}
-        return {**self._input_usage(), "output_tokens": output_tokens, **details}
+        return {**self._input_usage(), "output_tokens": self._turn.usage.completion_tokens, **details}
 
 
 def _write(event: Event) -> bytes:

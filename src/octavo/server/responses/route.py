@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.server.context import service_of, tenant_of
-from octavo.server.errors import fault_of
+from octavo.server.errors import fault_of, json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.sampling_fields import form_values, request_options, sampling_values
 from octavo.server.responses.answer import ResponseObject
@@ -20,7 +20,7 @@ from octavo.server.responses.input_items import read_input
 from octavo.server.responses.items import Event, OutputItems
 from octavo.server.responses.text_format import asked_format
 from octavo.server.responses.tools import read_tool_choice, read_tools
-from octavo.server.service.chat_turn import ChatRequest, ChatTurn, TemplateOptions, begin_turn
+from octavo.server.service.chat_turn import MAX_COUNTED, ChatRequest, ChatTurn, TemplateOptions, begin_turn, count_prompt
 from octavo.server.service.conversation import wrong
 from octavo.server.service.generation import new_request_id
 from octavo.server.service.service import Service
@@ -41,6 +41,16 @@ async def create_response(request: Request) -> Response:
         turn = await begin_turn(service, asked, new_request_id("resp", "_"))
     job = _Job(body, asked, turn, service)
     return EventStream(job.stream(), on_error=job.error_event) if body.stream else JsonAnswer(job.answer)
+
+
+async def count_input_tokens(request: Request) -> Response:
+    """POST /v1/responses/input_tokens: how long the prompt of this input is."""
+    service = service_of(request)
+    body = read_body(await read_json_object(request))
+    with named_as(_NAMES):
+        asked = await _chat_request(body, service, tenant_of(request, body.user))
+        count = await count_prompt(service, asked, max(service.max_model_len, MAX_COUNTED))
+    return json_response(msgspec.json.encode({"object": "response.input_tokens", "input_tokens": count}))
 
 
 async def _chat_request(body: ResponsesBody, service: Service, tenant: str) -> ChatRequest:
@@ -135,7 +145,7 @@ class _Job:
         reasoning = "".join(
             part["text"] for item in self._items.items if item["type"] == "reasoning" for part in item["content"]
         )
-        reasoning_tokens = await count_reasoning(self._tokenizer, reasoning, self._turn.usage.completion_tokens)
+        reasoning_tokens = await count_reasoning(self._tokenizer, self._turn.usage, reasoning)
         return self._object.ended(self._items.items, finish_reason, reasoning_tokens)
 
     def _write(self, event: Event) -> bytes:

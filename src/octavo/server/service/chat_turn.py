@@ -27,6 +27,8 @@ from octavo.server.service.tool_plan import ToolChoice, ToolPlan
 from octavo.structured_outputs import StructuredOutputsParams
 from octavo.text.truncation import Truncation
 
+MAX_COUNTED = 65536
+"""Most tokens of a prompt that are counted when the context is shorter: a second of work."""
 PROMPT_END_TOKENS = 16
 """Enough of a prompt's end to see whether it opened a block of reasoning."""
 
@@ -255,7 +257,9 @@ async def count_prompt(service: Service, request: ChatRequest, max_tokens: int) 
 
     Raises InvalidRequestError as begin_turn does, and where there are clearly more than max_tokens.
     """
-    plan = ToolPlan(service.dialect, Tools(request.tools), request.tool_choice, parallel=request.parallel_tool_calls)
+    service.require_text_model()
+    tools, parallel = Tools(request.tools), request.parallel_tool_calls
+    plan = ToolPlan(service.dialect, tools, request.tool_choice, parallel=parallel, text=request.form)
     return len(await _encode(service, request, plan, max_tokens))
 
 

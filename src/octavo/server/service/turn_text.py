@@ -10,6 +10,7 @@ from contextlib import aclosing, contextmanager
 from octavo.dialogue.calls import ToolCallDelta
 from octavo.errors import InvalidRequestError
 from octavo.server.service.chat_turn import ChatTurn, ChoiceDelta, ChoiceMessage
+from octavo.server.service.generation import Usage
 from octavo.text.tokenizer import Tokenizer
 
 
@@ -46,12 +47,14 @@ def _as_delta(message: ChoiceMessage) -> ChoiceDelta:
     )
 
 
-async def count_reasoning(tokenizer: Tokenizer, reasoning: str, completion_tokens: int) -> int:
-    """Tokens of the reasoning: those of its text, so that the count is the same however the tokens came, streamed or not."""
+async def count_reasoning(tokenizer: Tokenizer, usage: Usage, reasoning: str) -> int:
+    """Tokens of the reasoning. Where no token of its own ends it, those that its text comes to: the same streamed or not."""
     if not reasoning:
         return 0
+    if usage.reasoning_tokens is not None:
+        return usage.reasoning_tokens
     token_ids = await asyncio.to_thread(tokenizer.encode, reasoning, add_special_tokens=False)
-    return min(len(token_ids), completion_tokens)
+    return min(len(token_ids), usage.completion_tokens)
 
 
 @contextmanager
