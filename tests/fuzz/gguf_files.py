@@ -84,8 +84,8 @@ def gguf_bytes(seed: int) -> bytes:
         for change in rng.sample(_KEY_CHANGES, rng.randint(1, 3)):
             change(keys, rng)
     elif kind == 2:
-        for change in rng.sample(_TENSOR_CHANGES, rng.randint(1, 2)):
-            change(stored, keys, rng)
+        for change_tensors in rng.sample(_TENSOR_CHANGES, rng.randint(1, 2)):
+            change_tensors(stored, keys, rng)
     content, head_bytes = _file_bytes(_of_phi3(keys) if is_phi3 else keys, stored)
     if kind == 3:
         return damage_bytes(content, rng, rng.choice([head_bytes, 600, len(content), len(content)]))
