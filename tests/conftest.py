@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,16 @@ from octavo.loader.hub import default_cache_dir, resolve_model
 settings.register_profile("explore", deadline=None)
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
+
+
+@pytest.fixture(autouse=True)
+def same_logging() -> Iterator[None]:
+    """A command sets up logging for its process; the next test begins without that, whichever it is."""
+    logger = logging.getLogger("octavo")
+    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.propagate, logger.handlers = propagate, handlers
 
 
 @pytest.fixture(scope="session")
