@@ -18,6 +18,16 @@ settings.register_profile("same", deadline=None, derandomize=True)
 settings.load_profile("same")
 
 
+@pytest.fixture(autouse=True)
+def same_logging() -> Iterator[None]:
+    """A command sets up logging for its process; the next test begins without that, whichever it is."""
+    logger = logging.getLogger("octavo")
+    level, propagate, handlers = logger.level, logger.propagate, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.propagate, logger.handlers = propagate, handlers
+
+
 @pytest.fixture(scope="session")
 def smollm2_gguf() -> Path:
     """SmolLM2-135M-Instruct, Q4_1: the embedded default model (Llama architecture)."""

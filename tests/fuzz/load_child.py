@@ -14,7 +14,8 @@ import sys
 import traceback
 from pathlib import Path
 
-from tests.fuzz.mutations import gguf_bytes, write_folder
+from tests.fuzz.gguf_files import gguf_bytes
+from tests.fuzz.mutations import write_folder
 
 from octavo.errors import LoadError, OctavoError
 from octavo.loader.checkpoint import open_checkpoint, open_config

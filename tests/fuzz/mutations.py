@@ -1,4 +1,4 @@
-"""Damaged model files: each a function of a seed. Half of the damage is done to the structure, half to the bytes."""
+"""Damaged model folders: each a function of a seed. Half of the damage is done to the structure, half to the bytes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ TEMPLATES = [
     "{{ " + "[" * 500 + "]" * 500 + " }}",
     "{{ raise_exception('no') }}",
 ]
-_CODES = {"u8": (0, "B"), "i8": (1, "b"), "u16": (2, "H"), "u32": (4, "I"), "i32": (5, "i"), "f32": (6, "f"), "bool": (7, "?")}
-_CODES |= {"u64": (10, "Q"), "i64": (11, "q"), "f64": (12, "d")}
 
 
 def is_phi3(seed: int) -> bool:
@@ -88,131 +86,6 @@ def damage_bytes(content: bytes, rng: random.Random, reach: int) -> bytes:
             other = rng.randrange(max(1, min(reach, len(data))))
             data[at : at + 8], data[other : other + 8] = data[other : other + 8], data[at : at + 8]
     return bytes(data)
-
-
-# GGUF
-
-
-def gguf_keys(model: str, architecture: str) -> dict[str, tuple[str, Any]]:
-    """Key -> (type, value)."""
-    head = {"block_count": LAYERS, "context_length": 256, "embedding_length": HIDDEN, "feed_forward_length": INNER}
-    keys: dict[str, tuple[str, Any]] = {"general.architecture": ("str", architecture), "general.name": ("str", "fuzz")}
-    keys |= {f"{architecture}.{name}": ("u32", value) for name, value in head.items()}
-    keys[f"{architecture}.attention.head_count"] = ("u32", HEADS)
-    keys[f"{architecture}.attention.layer_norm_rms_epsilon"] = ("f32", 1e-5)
-    keys["tokenizer.ggml.model"] = ("str", model)
-    keys["tokenizer.ggml.pre"] = ("str", "gpt-2")
-    keys["tokenizer.ggml.tokens"] = ("[str", TOKENS)
-    keys["tokenizer.ggml.scores"] = ("[f32", [-float(index) for index in range(VOCAB)])
-    keys["tokenizer.ggml.token_type"] = ("[i32", [2, 3, 3, 3, *[6] * 256, *[1] * (VOCAB - 260)])
-    keys["tokenizer.ggml.merges"] = ("[str", ["a b"])
-    keys |= {f"tokenizer.ggml.{name}_token_id": ("u32", value) for name, value in (("bos", 1), ("eos", 2), ("unknown", 0))}
-    keys["tokenizer.chat_template"] = ("str", TEMPLATE)
-    return keys
-
-
-def _text(value: str) -> bytes:
-    raw = value.encode("utf-8", "surrogatepass")
-    return struct.pack("<Q", len(raw)) + raw
-
-
-def _number(kind: str, value: Any) -> bytes:
-    code = _CODES[kind][1]
-    if code in "fd":
-        return struct.pack("<" + code, value)
-    size = struct.calcsize("<" + code)
-    return bool(value).to_bytes(1, "little") if code == "?" else (int(value) % (1 << 8 * size)).to_bytes(size, "little")
-
-
-def _value(kind: str, value: Any) -> bytes:
-    if kind == "str":
-        return struct.pack("<I", 8) + _text(value)
-    if kind == "[str":
-        return struct.pack("<IIQ", 9, 8, len(value)) + b"".join(map(_text, value))
-    if kind[0] == "[":
-        body = b"".join(_number(kind[1:], item) for item in value)
-        return struct.pack("<IIQ", 9, _CODES[kind[1:]][0], len(value)) + body
-    return struct.pack("<I", _CODES[kind][0]) + _number(kind, value)
-
-
-def _damage_key(keys: dict[str, tuple[str, Any]], architecture: str, rng: random.Random) -> None:
-    further = (f"{architecture}.{name}" for name in ("rope.scaling.type", "rope.freq_base", "attention.sliding_window"))
-    name = rng.choice([*keys, *further, "x.y"])
-    kind, value = keys.get(name, ("u32", 1))
-    what = rng.choice(["drop", "number", "text", "list", "entry", "repeat", "shorten", "long", "charsmap"])
-    if what == "drop":
-        keys.pop(name, None)
-    elif what == "number":
-        kind = rng.choice(list(_CODES))
-        keys[name] = (kind, rng.choice([0.0, -1.0, 1e30, float("nan")]) if kind[0] == "f" else rng.choice(NUMBERS))
-    elif what == "text":
-        keys[name] = ("str", rng.choice(["", "x", "yarn", "longrope", "t5", "llama", "a" * 70_000, *TEMPLATES]))
-    elif what == "list":
-        keys[name] = ("[i32", [rng.choice(NUMBERS) for _ in range(rng.choice([0, 1, LAYERS, 300]))])
-    elif what == "charsmap":
-        keys["tokenizer.ggml.precompiled_charsmap"] = (
-            "[u8",
-            [*struct.pack("<I", rng.choice([0, 4, 8, 400])), *rng.randbytes(rng.choice([0, 8, 500]))],
-        )
-    elif isinstance(value, list) and value:
-        items, at = list(value), rng.randrange(len(value))
-        if what == "shorten":
-            items = items[:at]
-        elif what == "repeat":
-            items = items * rng.choice([2, 50])
-        elif kind == "[str":
-            items[at] = (
-                "z" * rng.choice([5000, 250_000])
-                if what == "long"
-                else rng.choice(["", " ", "a", "\u2581", "\ud800", "<s>", "a b c"])
-            )
-        else:
-            items[at] = rng.choice([0.0, float("nan"), float("inf")]) if kind == "[f32" else rng.choice(NUMBERS)
-        keys[name] = (kind, items)
-
-
-def gguf_bytes(seed: int) -> bytes:
-    """A damaged GGUF file."""
-    rng = random.Random(f"gguf {seed}")
-    architecture = "phi3" if is_phi3(seed) else "llama"
-    keys = gguf_keys(rng.choice(["llama", "gpt2", "t5"]), architecture)
-    structural = seed % 2 == 0
-    for _ in range(rng.randint(1, 3) if structural else 0):
-        _damage_key(keys, architecture, rng)
-    names = {"q_proj": "attn_q", "k_proj": "attn_k", "v_proj": "attn_v", "o_proj": "attn_output", "gate_proj": "ffn_gate"}
-    names |= {
-        "up_proj": "ffn_up",
-        "down_proj": "ffn_down",
-        "qkv_proj": "attn_qkv",
-        "gate_up_proj": "ffn_up",
-        "input_layernorm": "attn_norm",
-        "post_attention_layernorm": "ffn_norm",
-    }
-    arrays = tensors(is_phi3(seed))
-    infos, body = b"", b""
-    for name, array in arrays.items():
-        part = name.split(".")
-        short = (
-            f"blk.{part[2]}.{names[part[-2]]}.weight"
-            if len(part) > 3
-            else {"embed_tokens": "token_embd.weight"}.get(part[1], "output_norm.weight")
-        )
-        shape, kind, offset = [int(extent) for extent in reversed(array.shape)], 0, len(body)
-        if structural and rng.random() < 0.02:
-            shape[rng.randrange(len(shape))] = rng.choice(NUMBERS) & (2**64 - 1)
-        if structural and rng.random() < 0.02:
-            kind, offset = rng.choice([1, 2, 8, 12, 30, 99]), rng.choice([offset, rng.choice(NUMBERS) & (2**64 - 1)])
-        infos += (
-            _text(short)
-            + struct.pack("<I", len(shape))
-            + b"".join(struct.pack("<Q", n) for n in shape)
-            + struct.pack("<IQ", kind, offset)
-        )
-        body += array.tobytes() + b"\0" * (-array.nbytes % 32)
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(arrays), len(keys))
-    head += b"".join(_text(key) + _value(*pair) for key, pair in keys.items()) + infos
-    content = head + b"\0" * (-len(head) % 32) + body
-    return content if structural else damage_bytes(content, rng, rng.choice([len(head), 600, len(content)]))
 
 
 # Folders

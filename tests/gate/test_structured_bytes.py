@@ -132,17 +132,17 @@ def test_neighbours_are_what_they_are_without_them(
 
 
 def test_forced_tokens_save_steps_and_change_no_byte(
-    smollm2_gguf: Path, jobs: list[GateRequest], alone: list[RequestOutput]
+    smollm2_start: Path, jobs: list[GateRequest], alone: list[RequestOutput]
 ) -> None:
     """Without the shortcut every token is computed, under the same masks."""
     formed = [index for index, job in enumerate(jobs) if job.params.structured_outputs is not None]
-    computing, _ = make_engine(smollm2_gguf, 1, forces_tokens=False)
+    computing, _ = make_engine(smollm2_start, 1, forces_tokens=False)
     assert_equal(serve_all(computing, [jobs[0]]), alone[:1], "all computed")
     [person] = alone[0].outputs
     assert computing.stats().num_steps == len(person.token_ids)
     assert_equal(serve_alone(computing, [jobs[i] for i in formed[1:]]), [alone[i] for i in formed[1:]], "all computed")
     computing.shutdown()
-    forcing, _ = make_engine(smollm2_gguf, 1)
+    forcing, _ = make_engine(smollm2_start, 1)
     assert_equal(serve_all(forcing, [jobs[0]]), alone[:1], "forced")
     assert forcing.stats().num_steps < len(person.token_ids) / 2
     forcing.shutdown()
