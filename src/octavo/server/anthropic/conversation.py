@@ -21,7 +21,7 @@ def read_conversation(messages: Any, system: Any) -> list[dict[str, Any]]:
     if not as_list(messages, "messages"):
         raise wrong("messages", "is empty; give at least one message", "empty_prompt")
     call_ids: set[str] = set()
-    for where, message in parts_of(messages, "messages"):
+    for where, message in objects_of(messages, "messages"):
         role = message.get("role")
         if role not in ROLES:
             raise wrong(f"{where}.role", f"is {shown(role)}; it must be one of {', '.join(ROLES)}")
