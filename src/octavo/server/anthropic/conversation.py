@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.json_values import as_list, as_object, optional, parts_of, shown, text_of, wrong
+from octavo.server.json_values import as_list, as_object, objects_of, optional, parts_of, shown, text_of, wrong
 from octavo.server.service.conversation import Content, text_content, tool_call
 
 ROLES = ("user", "assistant", "system")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from octavo.errors import InvalidRequestError
+from octavo.server.json_values import optional
 from octavo.server.openai.messages import read_messages
-from octavo.server.service.conversation import optional
 
 
 def read_conversation(value: Any, *, template_knows_developer: bool) -> list[dict[str, Any]]:
