@@ -1,10 +1,11 @@
 """What a client with forms costs its neighbours: the time between tokens of 16 streams, alone and beside one, or bombs.
 
-    python benchmarks/neighbours.py [--seconds 20] [SCHEMAS.jsonl]
+    python benchmarks/neighbours.py [--seconds 12] [--rounds 4] [SCHEMAS.jsonl]
 
-Starts `octavo serve` with the embedded model. Each phase takes --seconds; streams go on from phase to phase. The client asks
-for one answer after the other, each with another schema: those of the file, or four of its own; then for forms that are made
-to cost much. Prints p50 and p99 in milliseconds and their ratio to the streams alone. For a quiet machine.
+Starts `octavo serve` with the embedded model. Each phase takes --seconds with new streams; --rounds turns of all phases, the
+first phase another one in each. The client asks for one answer after the other: without a form, as the measure of what any
+17th client costs; with a schema, those of the file or four of its own; then for forms that are made to cost much. Prints the
+medians of p50, p99 and the longest time in milliseconds, and the ratio to the client without forms. For a quiet machine.
 """
 
 from __future__ import annotations
@@ -79,46 +80,59 @@ async def form_client(client: httpx.AsyncClient, asked: Iterator[dict[str, Any]]
         counts[answer.status_code] = counts.get(answer.status_code, 0) + 1
 
 
-async def measure(url: str, seconds: float, schemas: list[Any]) -> None:
+async def measure(url: str, seconds: float, rounds: int, schemas: list[Any]) -> None:
     phases: list[tuple[str, list[dict[str, Any]]]] = [
         ("alone", []),
+        ("beside a client without forms", [{}]),
         ("beside schemas", [{"guided_json": schema} for schema in schemas]),
         ("beside bombs", BOMBS),
     ]
+    found: dict[str, list[list[float]]] = {name: [] for name, _ in phases}
+    counts: dict[str, dict[int, int]] = {name: {} for name, _ in phases}
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=600, limits=limits) as client:
-        streams, alone = Streams(client), np.ones(2)
-        async with streams.running():
-            await asyncio.sleep(WARM_UP_S)
-            for name, fields in phases:
-                counts: dict[int, int] = {}
-                streams.gaps_ms.clear()
-                tasks = [asyncio.create_task(form_client(client, itertools.cycle(fields), counts))] if fields else []
-                await asyncio.sleep(seconds)
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-                found = np.percentile(streams.gaps_ms, [50, 99])
-                alone = found if not fields else alone
-                answers = ", ".join(f"{count} answers with status {status}" for status, count in sorted(counts.items()))
-                print(
-                    f"{name}: p50 {found[0]:.1f} ms, p99 {found[1]:.1f} ms, longest {max(streams.gaps_ms):.0f} ms; "
-                    f"ratio {found[0] / alone[0]:.2f}, {found[1] / alone[1]:.2f}{'; ' * bool(answers)}{answers}",
-                    flush=True,
-                )
+        for turn in range(rounds):
+            for name, fields in phases[turn % len(phases) :] + phases[: turn % len(phases)]:
+                found[name].append(await _one_phase(client, seconds, fields, counts[name]))
+    plain = np.median(found["beside a client without forms"], axis=0)
+    for name, rows in found.items():
+        p50, p99, longest = np.median(rows, axis=0)
+        answers = ", ".join(f"{count} answers with status {status}" for status, count in sorted(counts[name].items()))
+        print(
+            f"{name}: p50 {p50:.1f} ms, p99 {p99:.1f} ms, longest {longest:.0f} ms; "
+            f"ratio to the client without forms {p50 / plain[0]:.2f}, {p99 / plain[1]:.2f}{'; ' * bool(answers)}{answers}",
+            flush=True,
+        )
+
+
+async def _one_phase(
+    client: httpx.AsyncClient, seconds: float, fields: list[dict[str, Any]], counts: dict[int, int]
+) -> list[float]:
+    """p50, p99 and maximum in milliseconds. The streams are new in each phase, so that all phases have equal contexts."""
+    streams = Streams(client)
+    async with streams.running():
+        await asyncio.sleep(WARM_UP_S)
+        streams.gaps_ms.clear()
+        other = asyncio.create_task(form_client(client, itertools.cycle(fields), counts)) if fields else None
+        await asyncio.sleep(seconds)
+        if other is not None:
+            other.cancel()
+            await asyncio.gather(other, return_exceptions=True)
+    return [*np.percentile(streams.gaps_ms, [50, 99]).tolist(), max(streams.gaps_ms)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("schemas", type=Path, nargs="?")
-    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--rounds", type=int, default=4)
     options = parser.parse_args()
     schemas = OWN if options.schemas is None else read_schemas(options.schemas)
     port = free_port()
     command = [sys.executable, "-m", "octavo", "serve", "--port", str(port), "--max-num-seqs", "24", "--max-model-len", "2048"]
     with running_server("octavo", command, port) as server:
         wait_until_ready("octavo", server, 120)
-        asyncio.run(measure(f"http://127.0.0.1:{port}", options.seconds, schemas))
+        asyncio.run(measure(f"http://127.0.0.1:{port}", options.seconds, options.rounds, schemas))
 
 
 if __name__ == "__main__":
