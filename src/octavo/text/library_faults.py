@@ -63,5 +63,8 @@ def _is_panic(error: BaseException) -> bool:
 
 
 def _without_report(text: bytes, message: str) -> bytes:
-    head, trace = rb"\n?thread '[^\n]*panicked at [^\n]*\n", rb"\n(stack backtrace:\n( [^\n]*\n)*)?(note: [^\n]*BACKTRACE[^\n]*\n)?"
+    head, trace = (
+        rb"\n?thread '[^\n]*panicked at [^\n]*\n",
+        rb"\n(stack backtrace:\n( [^\n]*\n)*)?(note: [^\n]*BACKTRACE[^\n]*\n)?",
+    )
     return re.sub(head + re.escape(message.encode()) + trace, b"", text)

@@ -43,7 +43,9 @@ def check_merges(merges: Sequence[object], prefix: str, source: str) -> None:
     text that is left is none, and the process dies when the library tells of it."""
     size = len(prefix.encode())
     for index, merge in enumerate(merges):
-        right = str(merge.rpartition(" ")[2] if isinstance(merge, str) else merge[-1] if isinstance(merge, list) and merge else "")
+        right = str(
+            merge.rpartition(" ")[2] if isinstance(merge, str) else merge[-1] if isinstance(merge, list) and merge else ""
+        )
         if right.encode("utf-8", "replace")[size : size + 1] in _CONTINUATION_BYTES:
             raise LoadError(
                 f"{source}: merge {index} does not go with continuing_subword_prefix {prefix[:40]!r}, whose {size} bytes end "

@@ -76,7 +76,11 @@ def test_a_file_over_which_the_library_panics_is_refused_in_silence(
 
 def test_what_others_write_meanwhile_is_handed_on(capfd: pytest.CaptureFixture[str]) -> None:
     report = "thread 'x' (7) panicked at a.rs:1:2:\nout of\nbounds\n"
-    for trace in ("", "note: run with `RUST_BACKTRACE=1` to see\n", "stack backtrace:\n   0: f\n      at b.rs\nnote: BACKTRACE\n"):
+    for trace in (
+        "",
+        "note: run with `RUST_BACKTRACE=1` to see\n",
+        "stack backtrace:\n   0: f\n      at b.rs\nnote: BACKTRACE\n",
+    ):
         with pytest.raises(PanicException), quiet_panics():
             os.write(2, f"before\n\n{report}{trace}after\n".encode())
             raise PanicException("out of\nbounds")
