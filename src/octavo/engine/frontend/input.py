@@ -177,6 +177,8 @@ class InputProcessor:
     def _check_envelope(self, request_id: str, options: RequestOptions) -> None:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
             raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
+        if not isinstance(options, RequestOptions):
+            raise InvalidRequestError(f"options must be RequestOptions, not {type(options).__name__}", param="options")
         options.validate()
         if options.priority and self.scheduler_policy not in PRIORITY_POLICIES:
             raise InvalidRequestError(
