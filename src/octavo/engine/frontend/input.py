@@ -136,7 +136,8 @@ class InputProcessor:
         params.validate(self._model.hidden_size, self._max_model_len)
         token_ids = self._pooled_token_ids(parts, params.truncate_prompt_tokens)
         if len(token_ids) > self._max_model_len:
-            raise ContextLengthError.of_prompt(f"the prompt has {len(token_ids)} tokens", self._max_model_len, "prompt")
+            found = f"the prompt has {len(token_ids)} tokens"
+            raise ContextLengthError.of_prompt(found, self._max_model_len, "prompt", "truncate_prompt_tokens")
         request = Request(
             request_id=request_id,
             prompt_token_ids=token_ids,

@@ -83,10 +83,11 @@ def kept_ids(service: Service, token_ids: list[int], max_kept: int | None) -> li
     return truncated(token_ids, _limit(max_kept, service.max_model_len), ())
 
 
-def require_fits(service: Service, token_ids: Sequence[int], param: str) -> None:
-    """Raise ContextLengthError unless the context holds the prompt; it needs no room for an answer."""
+def require_fits(service: Service, token_ids: Sequence[int], param: str, cut: str) -> None:
+    """Raise ContextLengthError unless the context holds the prompt; it needs no room for an answer. cut: the field that has a
+    long prompt cut."""
     if len(token_ids) > service.max_model_len:
-        raise ContextLengthError.of_prompt(f"{param} has {len(token_ids)} tokens", service.max_model_len, param)
+        raise ContextLengthError.of_prompt(f"{param} has {len(token_ids)} tokens", service.max_model_len, param, cut)
 
 
 def _limit(max_kept: int | None, longest: int) -> int:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
-from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
+from octavo.errors import EngineDeadError, OverloadedError, request_failure
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
@@ -76,7 +76,8 @@ class Generation:
     ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """Yield (prompt index, output) as they come and count them into usage. Closing it aborts what still runs.
 
-        Raises: EngineDeadError when the engine itself aborted a request (shutdown), RequestFailedError when it failed there.
+        Raises: EngineDeadError when the engine itself aborted a request (shutdown), what `request_failure` makes of one that
+        failed there.
         """
         self.usage.prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
         cached = [0] * len(self.prompts)
@@ -128,7 +129,7 @@ class Generation:
             if choice.finish_reason == "abort":
                 raise EngineDeadError("the server stopped this request before it was complete", code="request_aborted")
             if choice.finish_reason == "error":
-                raise RequestFailedError(output.error or "the engine could not complete this request")
+                raise request_failure(output.error or "the engine could not complete this request")
 
 
 def _best(choices: list[CompletionOutput], count: int) -> list[CompletionOutput]:
