@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -75,6 +76,15 @@ AttentionLayer attention_layer(int32_t layer, int32_t num_heads, int32_t num_kv_
                                int32_t window, float softcap, bool causal) {
   require(num_kv_heads > 0 && num_heads % num_kv_heads == 0, "num_heads must be a multiple of num_kv_heads");
   return {layer, num_heads, num_kv_heads, head_dim, scale, window, softcap, causal};
+}
+
+// Whether two weights differ in their numbers alone.
+bool are_alike(const Linear& a, const Linear& b) {
+  return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(), [](const Part& x, const Part& y) {
+    return x.matrix.rows == y.matrix.rows && x.matrix.cols == y.matrix.cols &&
+           x.is_quantised() == y.is_quantised() &&
+           (!x.is_quantised() || activation_group(x.matrix) == activation_group(y.matrix));
+  });
 }
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> read_rows(const Executor& executor, View view, int32_t rows, nb::handle owner) {
@@ -179,6 +189,58 @@ void bind_recorder(nb::module_& module) {
       .def("select_rows", &Recorder::select_rows, nb::arg("x"), nb::call_guard<nb::gil_scoped_release>())
       .def("softcap", &Recorder::softcap, nb::arg("x"), nb::arg("cap"), nb::call_guard<nb::gil_scoped_release>())
       .def("scale", &Recorder::scale, nb::arg("x"), nb::arg("factor"), nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "gate_rows",
+          [](Recorder& recorder, View x, View gate) {
+            require(gate.cols == 1 && recorder.kind_of(x) == recorder.kind_of(gate), "gate_rows: one gate per row is needed");
+            nb::gil_scoped_release release;
+            return recorder.gate_rows(x, gate);
+          },
+          nb::arg("x"), nb::arg("gate"))
+      .def(
+          "route",
+          [](Recorder& recorder, View logits, int32_t top_k, bool renormalise) {
+            require(recorder.kind_of(logits) == RowKind::tokens, "route: rows must be tokens");
+            require(logits.cols <= kMaxExperts, "route: more than 1024 experts");
+            require(top_k > 0 && top_k <= logits.cols, "route: top_k must lie between 1 and the number of experts");
+            const Recording& so_far = *recorder.recording();
+            require(so_far.top_k == 0 || (so_far.top_k == top_k && so_far.num_experts == logits.cols),
+                    "route: all layers must choose equally many of equally many experts");
+            nb::gil_scoped_release release;
+            return recorder.route(logits, {top_k, renormalise});
+          },
+          nb::arg("logits"), nb::arg("top_k"), nb::arg("renormalise"))
+      .def(
+          "dispatch",
+          [](Recorder& recorder, View x, View routes) {
+            require(recorder.kind_of(x) == RowKind::tokens && routes.cols == 2 * recorder.recording()->top_k,
+                    "dispatch: rows must be tokens, and routes what route made");
+            nb::gil_scoped_release release;
+            return recorder.dispatch(x, routes);
+          },
+          nb::arg("x"), nb::arg("routes"))
+      .def(
+          "experts",
+          [](Recorder& recorder, View x, std::vector<std::shared_ptr<const Linear>> weights) {
+            require(recorder.kind_of(x) == RowKind::routed, "experts: rows must be routed");
+            require(static_cast<int32_t>(weights.size()) == recorder.recording()->num_experts &&
+                        weights.front()->cols == x.cols,
+                    "experts: one weight per expert is needed, with the input's columns");
+            for (const std::shared_ptr<const Linear>& weight : weights)
+              require(are_alike(*weight, *weights.front()), "experts: weights must be held alike");
+            nb::gil_scoped_release release;
+            return recorder.experts(x, std::move(weights));
+          },
+          nb::arg("x"), nb::arg("weights"))
+      .def(
+          "combine",
+          [](Recorder& recorder, View x, View routes) {
+            require(recorder.kind_of(x) == RowKind::routed && routes.cols == 2 * recorder.recording()->top_k,
+                    "combine: rows must be routed, and routes what route made");
+            nb::gil_scoped_release release;
+            return recorder.combine(x, routes);
+          },
+          nb::arg("x"), nb::arg("routes"))
       .def(
           "seal",
           [](Recorder& recorder, std::optional<View> logits, std::optional<View> hidden) {

@@ -13,6 +13,7 @@
 #include "../kernels/rope.h"
 #include "../kernels/kv_write.h"
 #include "../kernels/element.h"
+#include "../kernels/route.h"
 #include "../kernels/sample.h"
 #include "../kernels/probe.h"
 
@@ -29,5 +30,6 @@ void gemm(const GemmArgs& args) {
 constexpr KernelTable make_table(const char* isa) {
   return {isa,      gemm, quantise, attention, attention_tile, attention_scratch, attention_partial, attention_merge,
           rms_norm, layer_norm, rope,    kv_write,  embedding,      add,               silu_mul,          gelu_mul,
-          gelu,     softcap,    scale,   sample,    probe_fma,      probe_int8};
+          gelu,     softcap,    scale,   gate_rows, route,          combine,           sample,            probe_fma,
+          probe_int8};
 }

@@ -194,7 +194,8 @@ struct QuantiseArgs {
   int32_t row_begin, row_end;
 };
 
-// out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, by erf), softcap (s * tanh(a / s)), scale (s * a)
+// out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, by erf), softcap (s * tanh(a / s)), scale (s * a),
+// gate_rows (a * sigmoid(b[r][0]))
 struct ElementArgs {
   const float* a;
   const float* b;
@@ -203,6 +204,27 @@ struct ElementArgs {
   int32_t cols;
   int32_t row_begin, row_end;
   float scalar;              // s
+};
+
+constexpr int32_t kMaxExperts = 1024;
+
+struct RouteArgs {           // logits [rows][num_experts] -> out [rows][2 * top_k]: experts as whole numbers, then their weights
+  const float* logits;
+  float* out;
+  int64_t ldx, ldout;
+  int32_t num_experts, top_k;   // at most kMaxExperts
+  bool renormalise;             // the weights of a row sum to 1
+  int32_t row_begin, row_end;
+};
+
+struct CombineArgs {         // out[r] = sum over slots, in their order, of weight * x[rows[r][slot]]
+  const float* x;
+  const float* routes;       // what RouteArgs wrote
+  const int32_t* rows;       // [rows][top_k]
+  float* out;
+  int64_t ldx, ldroutes, ldout;
+  int32_t cols, top_k;
+  int32_t row_begin, row_end;
 };
 
 constexpr int32_t kSampleScratch = 5;
@@ -252,6 +274,9 @@ struct KernelTable {
   void (*gelu)(const ElementArgs&);
   void (*softcap)(const ElementArgs&);
   void (*scale)(const ElementArgs&);
+  void (*gate_rows)(const ElementArgs&);
+  void (*route)(const RouteArgs&);
+  void (*combine)(const CombineArgs&);
   void (*sample)(const SampleArgs&);
   double (*probe_fma)(int64_t rounds, float* sink);    // multiply-accumulates done; sink holds two floats
   double (*probe_int8)(int64_t rounds, float* sink);

@@ -15,6 +15,7 @@
 #include "tape/attention_plan.h"
 #include "tape/flow.h"
 #include "tape/recording.h"
+#include "tape/routing.h"
 #include "tape/step.h"
 #include "tape/stopwatch.h"
 
@@ -34,7 +35,7 @@ class Executor {
   void begin(const StepArrays& step);
   void run_latest();
 
-  int32_t max_rows(RowKind kind) const { return kind == RowKind::tokens ? max_tokens_ : max_logits_; }
+  int32_t max_rows(RowKind kind) const { return rows_of(kind, max_tokens_, max_logits_); }
   int32_t token_limit() const { return token_limit_; }         // rows of the smallest table that tokens are looked up in
   int32_t position_limit() const { return position_limit_; }   // the same of positions
 
@@ -78,7 +79,11 @@ class Executor {
   std::atomic<int32_t>& counter(int32_t phase, int member) {
     return counters_[phases_->size() * static_cast<size_t>(member) + static_cast<size_t>(phase)];
   }
-  int32_t row_count(RowKind kind) const { return kind == RowKind::tokens ? step_.num_tokens : step_.num_logits; }
+  int32_t rows_of(RowKind kind, int32_t tokens, int32_t logits) const {
+    if (kind == RowKind::logits) return logits;
+    return kind == RowKind::routed ? tokens * recording_->top_k : tokens;
+  }
+  int32_t row_count(RowKind kind) const { return rows_of(kind, step_.num_tokens, step_.num_logits); }
   float* address(View view, int64_t* stride) const;
 
   void run_phases();
@@ -100,7 +105,9 @@ class Executor {
   void run_gemm(int32_t phase, int member);
   Ahead ahead_of(int32_t phase, int member) const;
   static int32_t panels_of(const Instruction& gemm);
-  void multiply(const Instruction& gemm, Task rows, Task panels) const;
+  void multiply_block(const Instruction& gemm, Task rows) const;
+  void multiply(const Instruction& gemm, const Linear& weight, Task rows, Task panels) const;
+  void sort_routes(const Instruction& sort);
   bool take_panels(int32_t phase, int32_t panels, int member, Task* task);
   void run_attention(int32_t phase, int member);
   AttentionArgs attention_args(const Instruction& attention, int32_t sequence, int member) const;
@@ -129,6 +136,7 @@ class Executor {
   std::vector<PhaseCount> counts_;               // one per phase while profiling, else empty
   PhaseCount waiting_;                           // of member 0, for the others
   int64_t serial_nanoseconds_ = 0;               // of what was last run inside a barrier
+  Routing routing_;                              // of the latest sort_routes
   Flow flow_;
   bool flows_ = false;                           // the current step
   StepArrays step_{};

@@ -11,12 +11,13 @@
 
 namespace octavo {
 
-// Rows of a buffer: one per token of the step, or one per row whose logits are wanted.
-enum class RowKind : int32_t { tokens, logits };
+// Rows of a buffer: one per token of the step, one per row whose logits are wanted, or one per token and expert that it goes to,
+// sorted by expert (see routing.h).
+enum class RowKind : int32_t { tokens, logits, routed };
 
 enum class OpCode : int32_t {
   embedding, quantise, gemm, rms_norm, layer_norm, add, rope, kv_write, attention, silu_mul, gelu_mul, gelu, select_rows,
-  softcap, scale
+  softcap, scale, gate_rows, route, sort_routes, dispatch, combine
 };
 
 // Columns [column, column + cols) of a buffer. Buffers are written once (single assignment).
@@ -38,6 +39,12 @@ struct AttentionLayer {
   bool causal;      // false: every row of a share sees all of it, and a share is a whole sequence
 };
 
+// How a row's experts are chosen.
+struct RouteRule {
+  int32_t top_k = 0;
+  bool renormalise = false;
+};
+
 // What an embedding looks its rows up by.
 enum class IndexKind : int32_t { token, position, zero };
 
@@ -49,12 +56,13 @@ struct Instruction {
   RowKind rows{};
   std::vector<View> inputs;    // gemm: x, and a residual if there is one; kv_write: keys, values
   std::vector<View> outputs;
-  std::vector<std::shared_ptr<const Linear>> weights;
+  std::vector<std::shared_ptr<const Linear>> weights;   // gemm on routed rows: one per expert
   int32_t rounded = -1;        // rows rounded to int8: written by quantise, read by gemm
   float scalar = 0.0f;         // eps, embedding scale, cap, factor
   int32_t head_dim = 0;        // rope
   AttentionLayer attention{};
   IndexKind index{};           // embedding
+  RouteRule route;             // route
   std::shared_ptr<const Vector> vector;
   std::shared_ptr<const Vector> bias;   // layer_norm
   std::shared_ptr<const RopeTable> rope;
@@ -63,7 +71,9 @@ struct Instruction {
   bool has_residual() const { return op == OpCode::gemm && inputs.size() > 1; }
 };
 
-// Everything but products and attention works on each row by itself, so that a run of such instructions needs no barrier.
-inline bool is_row_local(OpCode op) { return op != OpCode::gemm && op != OpCode::attention; }
+// Attention reads rows of others, and a sort reads all rows: barriers stand before and behind them.
+inline bool stands_alone(OpCode op) { return op == OpCode::attention || op == OpCode::sort_routes; }
+// Everything but these and products works on each row by itself, so that a run of such instructions needs no barrier.
+inline bool is_row_local(OpCode op) { return op != OpCode::gemm && !stands_alone(op); }
 
 }  // namespace octavo

@@ -61,9 +61,12 @@ int32_t Executor::chain_end(int32_t i) const {
 }
 
 // One past the last of the phases from i on that are so short that the member which comes last to a barrier runs them there:
-// a barrier costs about what sharing two rows would gain.
+// a barrier costs about what sharing two rows would gain. A sort is for one member alone.
 int32_t Executor::serial_end(int32_t i) const {
-  while (i < num_phases() && is_row_local(phase_at(i).op) && row_count(phase_at(i).rows) <= kSerialRows) ++i;
+  for (; i < num_phases(); ++i) {
+    const Phase& phase = phase_at(i);
+    if (phase.op != OpCode::sort_routes && !(is_row_local(phase.op) && row_count(phase.rows) <= kSerialRows)) break;
+  }
   return i;
 }
 
@@ -72,7 +75,8 @@ void Executor::run_serial(int32_t begin, int32_t end) {
   serial_nanoseconds_ = 0;
   for (int32_t i = begin; i < end; ++i) {
     const Stopwatch watch(!counts_.empty());
-    run_block(phase_at(i), {0, row_count(phase_at(i).rows)});
+    if (phase_at(i).op == OpCode::sort_routes) sort_routes(head_of(i));
+    else run_block(phase_at(i), {0, row_count(phase_at(i).rows)});
     if (counts_.empty()) continue;
     counts_[i].nanoseconds += watch.nanoseconds();
     serial_nanoseconds_ += watch.nanoseconds();
@@ -123,7 +127,7 @@ void Executor::run_chain(int32_t begin, int32_t end, int member, bool counting) 
 
 void Executor::run_block(const Phase& phase, Task rows) const {
   const Instruction& head = recording_->instructions[phase.first];
-  if (phase.op == OpCode::gemm) return multiply(head, rows, {0, panels_of(head)});
+  if (phase.op == OpCode::gemm) return multiply_block(head, rows);
   for (int32_t i = phase.first; i < phase.last; ++i) run_rows(recording_->instructions[i], rows.first, rows.last);
 }
 
@@ -131,6 +135,10 @@ void Executor::run_phase(int32_t index, int member) {
   const Phase& phase = phase_at(index);
   if (phase.op == OpCode::gemm) return run_gemm(index, member);
   if (phase.op == OpCode::attention) return run_attention(index, member);
+  if (phase.op == OpCode::sort_routes) {   // not behind a barrier: it was emitted alone
+    if (member == 0) sort_routes(head_of(index));
+    return;
+  }
   const int32_t rows = row_count(phase.rows);
   const int32_t step = std::clamp(divide_up(rows, 2 * pool_->size()), 1, kMaxRowsPerTask);
   for (Task block; take(index, rows, step, member, &block);) run_block(phase, block);
@@ -177,8 +185,19 @@ void Executor::run_rows(const Instruction& in, int32_t first, int32_t last) cons
     case OpCode::gelu: kernels_->gelu(element); return;
     case OpCode::softcap: kernels_->softcap(element); return;
     case OpCode::scale: kernels_->scale(element); return;
+    case OpCode::gate_rows: kernels_->gate_rows(element); return;
+    case OpCode::route:
+      kernels_->route({a, out, lda, ldout, recording_->num_experts, in.route.top_k, in.route.renormalise, first, last});
+      return;
+    case OpCode::dispatch:
+      for (int32_t r = first; r < last; ++r) std::memcpy(out + r * ldout, a + routing_.token_of(r) * lda, cols * sizeof(float));
+      return;
+    case OpCode::combine:
+      kernels_->combine({a, b, routing_.rows(), out, lda, ldb, ldout, cols, recording_->top_k, first, last});
+      return;
     case OpCode::gemm:
-    case OpCode::attention: return;   // phases of their own
+    case OpCode::attention:
+    case OpCode::sort_routes: return;   // phases of their own
   }
 }
 
@@ -220,13 +239,38 @@ int32_t Executor::panels_of(const Instruction& in) {
   return panels;
 }
 
-// Tasks are ranges of panels, counted through all parts of the weight.
+// Tasks are ranges of panels, counted through all parts of the weight, and through the experts that have rows.
 void Executor::run_gemm(int32_t phase, int member) {
   const Instruction& in = head_of(phase);
   const int32_t rows = row_count(in.rows);
   if (rows == 0) return;
   const int32_t panels = panels_of(in);
-  for (Task task; take_panels(phase, panels, member, &task);) multiply(in, {0, rows}, task);
+  if (in.rows != RowKind::routed) {
+    for (Task task; take_panels(phase, panels, member, &task);) multiply(in, in.weight(), {0, rows}, task);
+    return;
+  }
+  for (Task task; take_panels(phase, panels * routing_.num_active(), member, &task);) {
+    for (int32_t i = task.first / panels; i * panels < task.last; ++i) {
+      const Task own{std::max(task.first - i * panels, 0), std::min(task.last - i * panels, panels)};
+      multiply(in, *in.weights[routing_.expert(i)], {routing_.first_row(i), routing_.last_row(i)}, own);
+    }
+  }
+}
+
+// Some rows of a product.
+void Executor::multiply_block(const Instruction& in, Task rows) const {
+  const Task panels{0, panels_of(in)};
+  if (in.rows != RowKind::routed) return multiply(in, in.weight(), rows, panels);
+  for (int32_t i = 0; i < routing_.num_active(); ++i) {
+    const Task own{std::max(rows.first, routing_.first_row(i)), std::min(rows.last, routing_.last_row(i))};
+    if (own.first < own.last) multiply(in, *in.weights[routing_.expert(i)], own, panels);
+  }
+}
+
+void Executor::sort_routes(const Instruction& in) {
+  int64_t stride = 0;
+  const float* const ids = address(in.inputs[0], &stride);
+  routing_.sort(ids, stride, step_.num_tokens, recording_->top_k, recording_->num_experts);
 }
 
 // What a member can fetch before phase `phase` begins: the panels that it will need first of the first product from there on.
@@ -234,6 +278,7 @@ Ahead Executor::ahead_of(int32_t phase, int member) const {
   const int32_t product = phase < num_phases() ? phase_at(phase).product : num_phases();
   if (product == num_phases()) return {};
   const Instruction& in = head_of(product);
+  if (in.rows == RowKind::routed) return {};   // the experts are not known yet
   const bool chained = chain_end(product) > product + 1;   // by rows: everybody begins at panel 0
   Task share = chained ? Task{0, panels_of(in)} : share_of(panels_of(in), member);
   for (const Part& part : in.weight().parts) {
@@ -244,14 +289,14 @@ Ahead Executor::ahead_of(int32_t phase, int member) const {
   return {};
 }
 
-// Some rows and panels of a product.
-void Executor::multiply(const Instruction& in, Task rows, Task panels) const {
+// Some rows and panels of a product with one weight.
+void Executor::multiply(const Instruction& in, const Linear& weight, Task rows, Task panels) const {
   int64_t lda = 0, ldr = 0, ldout = 0;
   const float* x = address(in.inputs[0], &lda);
   const float* residual = in.has_residual() ? address(in.inputs[1], &ldr) : nullptr;
   float* out = address(in.outputs[0], &ldout);
   int32_t base = 0;
-  for (const Part& part : in.weight().parts) {
+  for (const Part& part : weight.parts) {
     const int32_t begin = std::max(panels.first - base, 0), end = std::min(panels.last - base, part.matrix.panels);
     if (begin < end) {
       kernels_->gemm({&part.matrix, x, part.is_quantised() ? &rounded_[in.rounded].rows : nullptr, out + part.out_column,

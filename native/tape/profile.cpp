@@ -24,6 +24,11 @@ const char* op_name(OpCode op) {
     case OpCode::select_rows: return "select_rows";
     case OpCode::softcap: return "softcap";
     case OpCode::scale: return "scale";
+    case OpCode::gate_rows: return "gate_rows";
+    case OpCode::route: return "route";
+    case OpCode::sort_routes: return "sort_routes";
+    case OpCode::dispatch: return "dispatch";
+    case OpCode::combine: return "combine";
   }
   return "";
 }
@@ -62,7 +67,7 @@ void Executor::count_run(int32_t phase) {
   const Instruction& in = head_of(phase);
   if (in.op == OpCode::gemm && row_count(in.rows) > 0) {
     count.macs += static_cast<double>(row_count(in.rows)) * in.weight().rows * in.weight().cols;
-    count.bytes += static_cast<double>(in.weight().bytes());
+    count.bytes += static_cast<double>(in.weight().bytes()) * (in.rows == RowKind::routed ? routing_.num_active() : 1);
   } else if (in.op == OpCode::attention) {
     const AttentionLayer& layer = in.attention;
     for (int32_t s = 0; s < step_.num_seqs; ++s) {
@@ -78,7 +83,7 @@ std::string Executor::phase_label(const Phase& phase) const {
   const Instruction& head = recording_->instructions[phase.first];
   if (head.op == OpCode::gemm) {
     const WeightKind kind = head.weight().parts[0].matrix.kind;
-    return std::string("gemm ") + kind_name(kind) + " " + std::to_string(head.weight().rows) + "x" +
+    return std::string(head.rows == RowKind::routed ? "experts " : "gemm ") + kind_name(kind) + " " + std::to_string(head.weight().rows) + "x" +
            std::to_string(head.weight().cols);
   }
   std::string label;

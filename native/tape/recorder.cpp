@@ -60,13 +60,35 @@ int32_t Recorder::quantise(View x, int32_t group) {
   return static_cast<int32_t>(id);
 }
 
-View Recorder::linear(View x, std::shared_ptr<const Linear> weight) {
+View Recorder::linear(View x, std::shared_ptr<const Linear> weight) { return experts(x, {std::move(weight)}); }
+
+// A product; with rows sorted by expert, each with its own expert's weight, which are all held alike.
+View Recorder::experts(View x, std::vector<std::shared_ptr<const Linear>> weights) {
   Instruction in = instruction(OpCode::gemm, kind_of(x), {x});
-  for (const Part& part : weight->parts)
+  for (const Part& part : weights.front()->parts)
     if (part.is_quantised()) in.rounded = quantise(x, activation_group(part.matrix));
-  const int32_t cols = weight->rows;
-  in.weights.push_back(std::move(weight));
+  const int32_t cols = weights.front()->rows;
+  in.weights = std::move(weights);
   return emit(std::move(in), cols);
+}
+
+View Recorder::gate_rows(View x, View gate) { return emit(instruction(OpCode::gate_rows, kind_of(x), {x, gate}), x.cols); }
+
+View Recorder::route(View logits, RouteRule rule) {
+  Instruction in = instruction(OpCode::route, kind_of(logits), {logits});
+  in.route = rule;
+  recording_->top_k = rule.top_k;
+  recording_->num_experts = logits.cols;
+  return emit(std::move(in), 2 * rule.top_k);
+}
+
+View Recorder::dispatch(View x, View routes) {
+  emit(instruction(OpCode::sort_routes, RowKind::routed, {routes}));
+  return emit(instruction(OpCode::dispatch, RowKind::routed, {x}), x.cols);
+}
+
+View Recorder::combine(View x, View routes) {
+  return emit(instruction(OpCode::combine, RowKind::tokens, {x, routes}), x.cols);
 }
 
 View Recorder::rms_norm(View x, std::shared_ptr<const Vector> weight, float eps) {

@@ -30,6 +30,11 @@ class Recorder {
   View select_rows(View x);
   View softcap(View x, float cap);
   View scale(View x, float factor);
+  View gate_rows(View x, View gate);
+  View route(View logits, RouteRule rule);
+  View dispatch(View x, View routes);
+  View experts(View x, std::vector<std::shared_ptr<const Linear>> weights);
+  View combine(View x, View routes);
 
   bool fits_cache(const AttentionLayer& layer) const {
     return layer.layer >= 0 && layer.layer < cache_->num_layers && layer.num_kv_heads == cache_->num_kv_heads &&

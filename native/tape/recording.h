@@ -29,7 +29,7 @@ struct RoundedSlot {         // memory for rows rounded to int8 in groups of `gr
 struct Phase {               // instructions [first, last) that need no barrier between them
   int32_t first, last;
   RowKind rows;
-  OpCode op;                 // gemm, attention, or anything row-local
+  OpCode op;                 // gemm, attention, sort_routes, or anything row-local
   int32_t chain_end = 0;     // phases up to here can run block of rows by block of rows, without a barrier
   int32_t chain_rows = 0;    // rows per member from which on that is faster
   int32_t product = 0;       // the first product from this phase on; one past the last phase: none
@@ -51,6 +51,7 @@ struct Recording {
   double token_macs = 0;             // multiply-adds of products per token, without the output head
   std::vector<KeyCost> key_costs;
   bool causal = true;                // of all attention
+  int32_t top_k = 0, num_experts = 0;   // routed rows of a token, and what they choose from; 0: there are none
   View logits, hidden;               // outputs: logits, last hidden states of all token rows; buffer -1: there are none
 };
 

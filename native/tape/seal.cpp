@@ -100,7 +100,7 @@ void cut_phases(Recording& recording) {
   }
 }
 
-// Every phase but attention works on its rows alone, as long as rows of the same kind follow.
+// Every phase but those that stand alone works on its rows alone, as long as rows of the same kind follow.
 void link_chains(Recording& recording) {
   std::vector<Phase>& phases = recording.phases;
   const int32_t count = static_cast<int32_t>(phases.size());
@@ -108,12 +108,12 @@ void link_chains(Recording& recording) {
   int32_t per_value = 0;   // the most bytes that one of their values takes
   for (int32_t i = count - 1; i >= 0; --i) {
     Phase& phase = phases[i];
-    const bool goes_on = i + 1 < count && phase.op != OpCode::attention && phases[i + 1].op != OpCode::attention &&
+    const bool goes_on = i + 1 < count && !stands_alone(phase.op) && !stands_alone(phases[i + 1].op) &&
                          phases[i + 1].rows == phase.rows;
     if (!goes_on) bytes = per_value = 0;
     if (phase.op == OpCode::gemm) {
       const Linear& linear = recording.instructions[phase.first].weight();
-      bytes += linear.bytes();
+      bytes += linear.bytes() * recording.instructions[phase.first].weights.size();
       per_value = std::max(per_value, bytes_per_value(linear));
     }
     phase.chain_end = goes_on ? phases[i + 1].chain_end : i + 1;

@@ -1,5 +1,6 @@
 """octavo's native core: thread pool, packed weights, tape, sampler."""
 
+from collections.abc import Sequence
 import enum
 from typing import Annotated
 
@@ -248,6 +249,16 @@ class Recorder:
     def softcap(self, x: View, cap: float) -> View: ...
 
     def scale(self, x: View, factor: float) -> View: ...
+
+    def gate_rows(self, x: View, gate: View) -> View: ...
+
+    def route(self, logits: View, top_k: int, renormalise: bool) -> View: ...
+
+    def dispatch(self, x: View, routes: View) -> View: ...
+
+    def experts(self, x: View, weights: Sequence[Linear]) -> View: ...
+
+    def combine(self, x: View, routes: View) -> View: ...
 
     def seal(self, logits: View | None, hidden: View | None) -> Recording:
         """End the recording; the two can be read from its executor."""

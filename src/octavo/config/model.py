@@ -59,6 +59,27 @@ class PoolingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsConfig:
+    """Layers whose MLP is a mixture of experts: each token goes to the top_k with the largest router logits.
+
+    num_experts, top_k   experts of a layer, and how many of them a token goes to
+    inner                intermediate size of an expert
+    renormalise          the weights of a token's experts sum to 1; else they are the softmax over all experts
+    dense_layers         layers that have one MLP of intermediate_size instead
+    shared_inner         intermediate size of the expert that every token goes to besides; 0: there is none
+    has_shared_gate      that expert's output is weighted by a sigmoid
+    """
+
+    num_experts: int
+    top_k: int
+    inner: int
+    renormalise: bool
+    dense_layers: tuple[int, ...] = ()
+    shared_inner: int = 0
+    has_shared_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The dimensions and switches of one model; every field is resolved, nothing is 'auto'.
 
@@ -78,6 +99,7 @@ class ModelConfig:
     eos_token_ids     ids that end a generation (generation_config.json wins over config.json)
     has_head          False: there is no output head, so that the model generates no text and makes embeddings alone
     causal            False: an encoder, whose tokens see each other both ways
+    experts           None: every layer has one MLP of intermediate_size
     num_positions     rows of the table of learned positions; 0: positions are rotated (rope), else rope is not used
     num_token_types   rows of the table of token types, of which a single text uses the first; 0: there is none
     """
@@ -114,6 +136,7 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     has_head: bool = True
     causal: bool = True
+    experts: ExpertsConfig | None = None
     num_positions: int = 0
     num_token_types: int = 0
     pooling: PoolingConfig = PoolingConfig()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from octavo.config.model import ModelConfig
 from octavo.errors import LoadError
 from octavo.loader.parameter import Location, Parameter
-from octavo.loader.stored import RowOrder, StoredTensor
+from octavo.loader.stored import RowOrder, StoredRows, StoredTensor
 
 Declare = Callable[[ModelConfig], Sequence[Parameter]]
 """A configuration to the parameters of its model, models.registry.declare."""
@@ -44,6 +45,8 @@ def bind(
 
 def _bound(tensor: StoredTensor, parameter: Parameter, location: Location, num_rows: int) -> StoredTensor:
     """num_rows: rows of all parameters in this tensor."""
+    if isinstance(tensor, StoredRows) and parameter.shape == (1, *tensor.shape):
+        tensor = replace(tensor, shape=parameter.shape)  # a matrix of one row, stored as a vector
     if location.first_row is None:
         if tensor.shape != parameter.shape:
             raise LoadError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from octavo.config.model import ModelConfig, PoolingConfig, RopeConfig
+from octavo.config.model import ExpertsConfig, ModelConfig, PoolingConfig, RopeConfig
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, shown
 from octavo.loader.formats import dequantise
@@ -20,6 +20,7 @@ from octavo.loader.hf_common import (
     fit_window,
     gemma_embedding_scale,
 )
+from octavo.loader.hf_experts import MAX_EXPERTS
 from octavo.loader.rope_config import extended_context
 from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
 from octavo.pooling_params import PoolingKind
@@ -56,8 +57,6 @@ def read_gguf_config(files: list[GgufFile], *, quiet: bool = False) -> tuple[Mod
         raise general.error("general.architecture", f"is {shown(name)}; known: {', '.join(FAMILIES)}")
     fields = Fields(files[0].metadata, source, prefix=f"{name}.", quiet=quiet)
     tensors = {tensor.name: tensor for file in files for tensor in file.tensors.values()}
-    if fields.integer("expert_count", 0, low=0):
-        raise fields.error("expert_count", f"is {fields.value('expert_count')}; mixtures of experts are not supported")
     if name == "bert":
         return _bert_config(fields, tensors), SamplingAdvice()
     return _model_config(name, general, fields, tensors), _sampling_advice(name, general)
@@ -77,8 +76,10 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
     query_dim = sizes["hidden_size"] / sizes["num_heads"] if num_layers == family.wide_layers else head_dim
     softcap = fields.optional_number("attn_logit_softcapping", low_open=True)
     final_softcap = fields.optional_number("final_logit_softcapping", low_open=True)
+    experts = _experts(name, fields, sizes["intermediate_size"])
+    architecture = family.windowed if window and family.windowed else family.architecture
     config = ModelConfig(
-        architecture=family.windowed if window and family.windowed else family.architecture,
+        architecture=family.experts if experts is not None and family.experts is not None else architecture,
         **sizes,
         norm_eps=fields.number("attention.layer_norm_rms_epsilon", high=1.0),
         rope=rope,
@@ -97,8 +98,33 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
         bos_token_id=next(iter(general.token_ids("tokenizer.ggml.bos_token_id", sizes["vocab_size"])), None),
         eos_token_ids=_eos_token_ids(general, sizes["vocab_size"]),
         pooling=_pooling(fields, "last"),
+        experts=experts,
     )
     return with_own_keys(name, fields, config)
+
+
+def _experts(name: str, fields: Fields, inner: int) -> ExpertsConfig | None:
+    """The mixture of experts of a file; inner: the intermediate size where there is no key for that of experts."""
+    family = FAMILIES[name]
+    num_experts = fields.integer("expert_count", 0, low=0, high=MAX_EXPERTS)
+    if not num_experts:
+        if family.architecture == family.experts:
+            raise fields.error("expert_count", "is missing or 0")
+        return None
+    if family.experts is None:
+        raise fields.error("expert_count", f"is {num_experts}; mixtures of experts are not supported in this architecture")
+    top_k = fields.integer("expert_used_count", high=MAX_EXPERTS)
+    if top_k > num_experts:
+        raise fields.error("expert_used_count", f"is {top_k}, more than the {num_experts} experts that there are")
+    shared = fields.integer("expert_shared_feed_forward_length", 0, low=0, high=MAX_WIDTH)
+    return ExpertsConfig(
+        num_experts=num_experts,
+        top_k=top_k,
+        inner=fields.integer("expert_feed_forward_length", inner, high=MAX_WIDTH),
+        renormalise=family.renormalises,
+        shared_inner=shared,
+        has_shared_gate=shared > 0 and name == "qwen2moe",
+    )
 
 
 def _bert_config(fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:

@@ -24,6 +24,8 @@ class GgufFamily:
     wide_layers      Gemma: so many layers tell the size that scales scores by hidden_size / heads instead of the head size
     default_theta    base of the rope
     attn_softcap, final_softcap   where the file has none
+    experts          the class of files with a mixture of experts; None: there are none
+    renormalises     the weights of a token's experts sum to 1
     """
 
     architecture: str
@@ -36,6 +38,8 @@ class GgufFamily:
     default_theta: float = 10_000.0
     attn_softcap: float | None = None
     final_softcap: float | None = None
+    experts: str | None = None
+    renormalises: bool = False
 
     def window(self, fields: Fields) -> int | None:
         """Sliding window in tokens; None: no layer slides."""
@@ -66,7 +70,14 @@ def _kinds(slides: Iterable[object]) -> tuple[LayerKind, ...]:
 
 FAMILIES: dict[str, GgufFamily] = {
     # Mistral models are stored as "llama"; a sliding window key tells them apart.
-    "llama": GgufFamily(architecture="LlamaForCausalLM", windowed="MistralForCausalLM", full_every=0, has_pairs=True),
+    "llama": GgufFamily(
+        architecture="LlamaForCausalLM",
+        windowed="MistralForCausalLM",
+        full_every=0,
+        has_pairs=True,
+        experts="MixtralForCausalLM",
+        renormalises=True,
+    ),
     "qwen2": GgufFamily(architecture="Qwen2ForCausalLM"),
     "qwen3": GgufFamily(architecture="Qwen3ForCausalLM"),
     "gemma2": GgufFamily(
@@ -90,6 +101,12 @@ FAMILIES: dict[str, GgufFamily] = {
     "mistral3": GgufFamily(architecture="Ministral3ForCausalLM", has_pairs=True),
     "exaone4": GgufFamily(architecture="Exaone4ForCausalLM", full_every=4),
     "seed_oss": GgufFamily(architecture="SeedOssForCausalLM"),
+    "qwen2moe": GgufFamily(architecture="Qwen2MoeForCausalLM", experts="Qwen2MoeForCausalLM"),
+    "qwen3moe": GgufFamily(architecture="Qwen3MoeForCausalLM", experts="Qwen3MoeForCausalLM", renormalises=True),
+    "olmoe": GgufFamily(architecture="OlmoeForCausalLM", experts="OlmoeForCausalLM"),
+    "granitemoe": GgufFamily(
+        architecture="GraniteMoeForCausalLM", has_pairs=True, experts="GraniteMoeForCausalLM", renormalises=True
+    ),
     "bert": GgufFamily(architecture="BertModel"),
 }
 """GGUF architecture -> its family."""
@@ -186,6 +203,7 @@ _OWN_KEYS: dict[str, Callable[[Fields, ModelConfig], ModelConfig]] = {
     "smollm3": _smollm3,
     "olmo2": _olmo2,
     "granite": _granite,
+    "granitemoe": _granite,
     "glm4": _glm4,
     "mistral3": _mistral3,
     "exaone4": _exaone4,

@@ -113,6 +113,13 @@ def read_window(fields: Fields) -> int | None:
     return 4096 if "sliding_window" not in fields.values else fields.optional_integer("sliding_window", low=1, high=MAX_WINDOW)
 
 
+def read_qwen_window(fields: Fields) -> tuple[int | None, Callable[[int], bool]]:
+    """Layers from max_window_layers on slide, if use_sliding_window."""
+    window = read_window(fields) if fields.flag("use_sliding_window", False) else None
+    first = 0 if window is None else fields.integer("max_window_layers", 28, low=0)
+    return window, lambda layer: layer >= first
+
+
 def fit_window(window: int | None) -> int | None:
     """A window wider than any context sees the same as one that 31 bits can hold."""
     return None if window is None else min(window, MAX_POSITION)

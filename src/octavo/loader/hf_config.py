@@ -23,10 +23,12 @@ from octavo.loader.hf_common import (
     read_dtype,
     read_eos,
     read_layer_kinds,
+    read_qwen_window,
     read_sizes,
     read_window,
     text_part,
 )
+from octavo.loader.hf_experts import EXPERT_READERS
 from octavo.loader.hf_families import FAMILY_READERS
 from octavo.loader.rope_config import ropes_by_layer_kind
 from octavo.loader.sampling_advice import SamplingAdvice
@@ -117,14 +119,14 @@ def _mistral(fields: Fields, generation: Fields) -> ModelConfig:
 
 
 def _qwen2(fields: Fields, generation: Fields) -> ModelConfig:
-    window, slides = _qwen_window(fields)
+    window, slides = read_qwen_window(fields)
     return dense_config(
         fields, generation, "Qwen2ForCausalLM", window=window, slides=slides, attention_bias=True, default_kv_heads=32
     )
 
 
 def _qwen3(fields: Fields, generation: Fields) -> ModelConfig:
-    window, slides = _qwen_window(fields)
+    window, slides = read_qwen_window(fields)
     bias = fields.flag("attention_bias", False)
     return dense_config(
         fields,
@@ -137,13 +139,6 @@ def _qwen3(fields: Fields, generation: Fields) -> ModelConfig:
         default_head_dim=128,
         default_kv_heads=32,
     )
-
-
-def _qwen_window(fields: Fields) -> tuple[int | None, Callable[[int], bool]]:
-    """Layers from max_window_layers on slide, if use_sliding_window."""
-    window = read_window(fields) if fields.flag("use_sliding_window", False) else None
-    first = 0 if window is None else fields.integer("max_window_layers", 28, low=0)
-    return window, lambda layer: layer >= first
 
 
 def _gemma3(fields: Fields, generation: Fields) -> ModelConfig:
@@ -237,5 +232,6 @@ READERS: dict[str, Callable[[Fields, Fields], ModelConfig]] = {
     "Qwen3Model": _headless(_qwen3),
     "BertModel": _bert,
     **FAMILY_READERS,
+    **EXPERT_READERS,
 }
 """Name in `architectures` -> what reads the rest of the file."""

@@ -98,7 +98,7 @@ def _granite(fields: Fields, generation: Fields) -> ModelConfig:
         attention_out_bias=bias,
         mlp_bias=fields.flag("mlp_bias", False),
     )
-    return _with_multipliers(config, fields)
+    return with_multipliers(config, fields)
 
 
 def _granite4(fields: Fields, generation: Fields) -> ModelConfig:
@@ -114,10 +114,12 @@ def _granite4(fields: Fields, generation: Fields) -> ModelConfig:
     bias = fields.flag("attention_bias", False)
     config = dense_config(fields, generation, "GraniteMoeHybridForCausalLM", attention_bias=bias, attention_out_bias=bias)
     is_rotated = fields.text("position_embedding_type", "none") == "rope"
-    return replace(_with_multipliers(config, fields), rotated=(is_rotated,) * config.num_layers)
+    return replace(with_multipliers(config, fields), rotated=(is_rotated,) * config.num_layers)
 
 
-def _with_multipliers(config: ModelConfig, fields: Fields) -> ModelConfig:
+def with_multipliers(config: ModelConfig, fields: Fields) -> ModelConfig:
+    """config with Granite's multipliers."""
+
     def multiplier(key: str) -> float:
         return fields.number(key, 1.0, low=MIN_MULTIPLIER, high=MAX_MULTIPLIER)
 

@@ -99,31 +99,42 @@ def qkv_parts(config: ModelConfig, layer: int, family: Family) -> list[Part]:
 
 
 class MLP(Generic[Weight, Vector]):
-    """down(act(gate(x)) * up(x)) of one layer (Shazeer, 2020)."""
+    """down(act(gate(x)) * up(x)) of one layer (Shazeer, 2020).
 
-    def __init__(self, config: ModelConfig, source: ParameterSource[Weight, Vector], layer: int, family: Family) -> None:
-        if config.hidden_act not in ("silu", "gelu_pytorch_tanh"):
-            raise LoadError(f"hidden_act is {config.hidden_act!r}; supported: silu, gelu_pytorch_tanh")
-        prefix, gguf, inner = f"model.layers.{layer}", f"blk.{layer}", config.intermediate_size
-        parts: list[Part] = []
-        for index, name in enumerate(("gate", "up")):
-            folder, file = Location(f"{prefix}.mlp.{name}_proj"), Location(f"{gguf}.ffn_{name}")
-            if family.gate_up_in_folder is not None:
-                folder = Location(f"{prefix}.{family.gate_up_in_folder}", index * inner)
-            if family.gate_up_in_gguf is not None:
-                file = Location(f"{gguf}.{family.gate_up_in_gguf}", index * inner)
-            parts.append(Part(f"{prefix}.mlp.{name}_proj", inner, file, folder))
-        self._gate_up = source.linear(parts, config.hidden_size, role="mlp", cut="output", bias=config.mlp_bias)
-        down = Part(
-            f"{prefix}.mlp.down_proj",
-            config.hidden_size,
-            Location(f"{gguf}.{family.down.gguf}"),
-            Location(f"{prefix}.{family.down.folder}"),
-        )
-        self._down = source.linear([down], inner, role="mlp", cut="input", bias=config.mlp_bias)
-        self._is_gelu = config.hidden_act == "gelu_pytorch_tanh"
+    parts   gate and up, each [inner, hidden_size], and down [hidden_size, inner]
+    """
+
+    def __init__(
+        self, config: ModelConfig, source: ParameterSource[Weight, Vector], parts: tuple[Part, Part, Part], bias: bool = False
+    ) -> None:
+        gate, up, down = parts
+        self._gate_up = source.linear([gate, up], config.hidden_size, role="mlp", cut="output", bias=bias)
+        self._down = source.linear([down], gate.rows, role="mlp", cut="input", bias=bias)
+        self._is_gelu = is_gelu(config)
 
     def forward(self, ops: Ops[Tensor, Weight, Vector], x: Tensor) -> Tensor:
         """x [num_tokens, hidden_size] -> same shape."""
         gate_up = ops.linear(x, self._gate_up)
         return ops.linear(ops.gelu_mul(gate_up) if self._is_gelu else ops.silu_mul(gate_up), self._down)
+
+
+def is_gelu(config: ModelConfig) -> bool:
+    """Whether gates are a GELU; else they are a SiLU. Raises: LoadError for another activation."""
+    if config.hidden_act not in ("silu", "gelu_pytorch_tanh"):
+        raise LoadError(f"hidden_act is {config.hidden_act!r}; supported: silu, gelu_pytorch_tanh")
+    return config.hidden_act == "gelu_pytorch_tanh"
+
+
+def mlp_parts(config: ModelConfig, layer: int, family: Family) -> tuple[Part, Part, Part]:
+    """gate, up and down of one layer, each where the containers keep it."""
+    prefix, gguf, inner = f"model.layers.{layer}", f"blk.{layer}", config.intermediate_size
+    parts: list[Part] = []
+    for index, name in enumerate(("gate", "up")):
+        folder, file = Location(f"{prefix}.mlp.{name}_proj"), Location(f"{gguf}.ffn_{name}")
+        if family.gate_up_in_folder is not None:
+            folder = Location(f"{prefix}.{family.gate_up_in_folder}", index * inner)
+        if family.gate_up_in_gguf is not None:
+            file = Location(f"{gguf}.{family.gate_up_in_gguf}", index * inner)
+        parts.append(Part(f"{prefix}.mlp.{name}_proj", inner, file, folder))
+    down_file, down_folder = Location(f"{gguf}.{family.down.gguf}"), Location(f"{prefix}.{family.down.folder}")
+    return parts[0], parts[1], Part(f"{prefix}.mlp.down_proj", config.hidden_size, down_file, down_folder)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Generic
 
 from octavo.config.model import ModelConfig
-from octavo.models.blocks import MLP, Attention, load_embedding, load_head, load_norm
+from octavo.models.blocks import MLP, Attention, load_embedding, load_head, load_norm, mlp_parts
+from octavo.models.experts import Experts
 from octavo.models.family import Family, Names
 from octavo.models.source import ParameterSource
 from octavo.ops.interface import Ops, Tensor, Vector, Weight
@@ -29,7 +30,11 @@ class Layer(Generic[Weight, Vector]):
         self._attention = Attention(config, source, layer, family)
         self._after_attention = norm(family.norms.after_attention)
         self._before_mlp = norm(family.norms.before_mlp)
-        self._mlp = MLP(config, source, layer, family)
+        self._mlp: MLP[Weight, Vector] | Experts[Weight, Vector]
+        if config.experts is None or layer in config.experts.dense_layers:
+            self._mlp = MLP(config, source, mlp_parts(config, layer, family), config.mlp_bias)
+        else:
+            self._mlp = Experts(config, config.experts, source, layer, family.experts)
         self._after_mlp = norm(family.norms.after_mlp)
         self._norm_eps = config.norm_eps
         self._stream_eps = stream_eps(config)

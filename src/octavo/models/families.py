@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from octavo.config.model import ModelConfig
 from octavo.models.decoder import Decoder
-from octavo.models.family import NORMS_AFTER, NORMS_AROUND, NORMS_BEFORE, Family, Names
+from octavo.models.family import NORMS_AFTER, NORMS_AROUND, NORMS_BEFORE, ExpertNames, Family, Names
 from octavo.models.source import ParameterSource
 from octavo.ops.interface import Vector, Weight
 
@@ -17,6 +17,20 @@ GLM4_NORMS = replace(
     after_mlp=Names("post_mlp_layernorm", "post_ffw_norm"),
 )
 
+MIXTRAL_NAMES = ExpertNames(
+    router="block_sparse_moe.gate",
+    gate="block_sparse_moe.experts.{}.w1",
+    up="block_sparse_moe.experts.{}.w3",
+    down="block_sparse_moe.experts.{}.w2",
+)
+GRANITE_NAMES = ExpertNames(
+    router="block_sparse_moe.router.layer",
+    gate_up="block_sparse_moe.input_linear",
+    down="block_sparse_moe.output_linear",
+    shared_gate_up=("shared_mlp.input_linear", "shared_mlp.input_linear"),
+    shared_down="shared_mlp.output_linear",
+)
+
 
 def load_llama(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
     """Llama 1 to 3 (Touvron et al., 2023; Dubey et al., 2024), SmolLM2, Mistral (Jiang et al., 2023), whose layers all slide if
@@ -25,12 +39,12 @@ def load_llama(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> 
 
 
 def load_qwen2(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
-    """Qwen 1.5, 2 and 2.5 (Yang et al., 2024): biases on q, k and v; upper layers may slide."""
+    """Qwen 1.5, 2 and 2.5 (Yang et al., 2024): biases on q, k and v; upper layers may slide; experts in some."""
     return Decoder(config, source, Family())
 
 
 def load_qwen3(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
-    """Qwen 3, dense (Yang et al., 2025): heads of q and k are normalised; upper layers may slide."""
+    """Qwen 3 (Yang et al., 2025): heads of q and k are normalised; upper layers may slide; experts in some."""
     return Decoder(config, source, Family(qk_norm="head"))
 
 
@@ -94,3 +108,18 @@ def load_seed_oss(config: ModelConfig, source: ParameterSource[Weight, Vector]) 
     """Seed-OSS: biases on q, k and v."""
     before_mlp = Names("post_attention_layernorm", "post_attention_norm")
     return Decoder(config, source, Family(norms=replace(NORMS_BEFORE, before_mlp=before_mlp)))
+
+
+def load_mixtral(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
+    """Mixtral (Jiang et al., 2024): a Llama with experts."""
+    return Decoder(config, source, Family(pairs_in_gguf=True, experts=MIXTRAL_NAMES))
+
+
+def load_olmoe(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
+    """OLMoE (Muennighoff et al., 2024): experts, q and k normalised whole."""
+    return Decoder(config, source, Family(qk_norm="whole"))
+
+
+def load_granite_moe(config: ModelConfig, source: ParameterSource[Weight, Vector]) -> Decoder[Weight, Vector]:
+    """Granite 3 with experts, and with one that every token goes to in some."""
+    return Decoder(config, source, Family(pairs_in_gguf=True, experts=GRANITE_NAMES))

@@ -43,6 +43,29 @@ NORMS_AROUND = LayerNorms(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertNames:
+    """Where folders keep a mixture of experts, within a layer and without ".weight". GGUF files have one stack of all experts
+    for each of gate, up and down.
+
+    router           the matrix [experts, hidden_size]
+    gate, up, down   of one expert, with {} for its number
+    gate_up          None, or the stack of gate and up of all experts, those of one expert one under the other; `down` is
+                     a stack then, too
+    shared_gate_up, shared_down   of the MLP that every token goes to; one name twice: gate and up are one tensor
+    shared_gate      the matrix [1, hidden_size] that weights it
+    """
+
+    router: str = "mlp.gate"
+    gate: str = "mlp.experts.{}.gate_proj"
+    up: str = "mlp.experts.{}.up_proj"
+    down: str = "mlp.experts.{}.down_proj"
+    gate_up: str | None = None
+    shared_gate_up: tuple[str, str] = ("mlp.shared_expert.gate_proj", "mlp.shared_expert.up_proj")
+    shared_down: str = "mlp.shared_expert.down_proj"
+    shared_gate: str = "mlp.shared_expert_gate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """norms             of a layer
     norm_offset       added to every norm's weight (Gemma stores them less 1)
@@ -52,6 +75,7 @@ class Family:
     qkv_in_folder, qkv_in_gguf, gate_up_in_folder, gate_up_in_gguf   the tensor that has q, k, v or gate, up one under the
                       other; None where they are apart
     down              names of the MLP's second matrix
+    experts           names of a mixture of experts, where the configuration has one
     """
 
     norms: LayerNorms = NORMS_BEFORE
@@ -64,3 +88,4 @@ class Family:
     gate_up_in_folder: str | None = None
     gate_up_in_gguf: str | None = None
     down: Names = Names("mlp.down_proj", "ffn_down")
+    experts: ExpertNames = ExpertNames()

@@ -280,6 +280,36 @@ class Ops(Protocol[Tensor, Weight_contra, Vector_contra]):
         """x / 2 * (1 + erf(x / sqrt(2))), element-wise (Hendrycks and Gimpel, 2016)."""
         ...
 
+    def gate_rows(self, x: Tensor, gate: Tensor) -> Tensor:
+        """x [rows, n] times sigmoid(gate [rows, 1])."""
+        ...
+
+    def route(self, logits: Tensor, top_k: int, renormalise: bool) -> Tensor:
+        """Routes of a mixture of experts: logits [num_tokens, experts] -> [num_tokens, 2 * top_k].
+
+        First the experts that a row goes to, as whole numbers in falling order of their logits (the lower one of equals
+        first), then their weights.
+
+        Weights are the softmax over all experts; renormalise divides those of a row by their sum. All layers of a model choose
+        equally many of equally many experts.
+        """
+        ...
+
+    def dispatch(self, x: Tensor, routes: Tensor) -> Tensor:
+        """Rows of x once for each expert they go to, sorted by expert, then row -> [num_tokens * top_k, columns].
+
+        `experts` and `combine` work on the latest dispatch.
+        """
+        ...
+
+    def experts(self, x: Tensor, weights: Sequence[Weight_contra], routes: Tensor) -> Tensor:
+        """As `linear`, each dispatched row with the weight of its expert; all weights have one shape and storage."""
+        ...
+
+    def combine(self, x: Tensor, routes: Tensor) -> Tensor:
+        """Back to one row per token: the sum of its dispatched rows times their weights, in the order of the routes."""
+        ...
+
     def hidden_states(self, x: Tensor) -> Tensor:
         """Mark x [num_tokens, hidden_size] as what `Program.read_hidden` reads; returns it."""
         ...

@@ -14,6 +14,7 @@ Some matrices are int8 groups instead:
 - in int4 and w8a8 the embedding and the output head: an error there reaches the logits directly;
 - in w8a8 down, whose gated inputs have a few very large columns that leave no steps for the others of the row, and q, k, v,
   whose errors attention takes the exponential of. docs/accuracy.md has the figures.
+Routers are never rounded to codes: an error there sends a token to other experts.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def weight_storage(
     Raises: LoadError naming file and tensor, and the way out, when the combination is impossible.
     """
     float_type = _DTYPES.get(dtype) or (part.format if part.bits is None else None)
-    if quantization not in _QUANTIZATIONS:
+    if quantization not in _QUANTIZATIONS or role == "router":
         return WeightStorage(float_type, None)
     kind = "int8" if (role, cut) in _INT8_GROUPS.get(quantization, ()) else quantization
     if float_type is None:

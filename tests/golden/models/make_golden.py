@@ -4,6 +4,7 @@ Needs torch 2.13.0, transformers and gguf; octavo itself is not used. Run from t
 
     PYTHONPATH=tests python tests/golden/models/make_golden.py tiny
     PYTHONPATH=tests python tests/golden/models/make_golden.py families
+    PYTHONPATH=tests python tests/golden/models/make_golden.py experts
     PYTHONPATH=tests python tests/golden/models/make_golden.py smollm2 SmolLM2-135M-Instruct.Q4_1.gguf
     PYTHONPATH=tests python tests/golden/models/make_golden.py gemma3 gemma-3-270m-Q4_K_M.gguf
 
@@ -17,14 +18,16 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors.numpy
 import torch
 import transformers
-from tests import gguf_to_folder, tiny_families, tiny_models
+from tests import gguf_to_folder, tiny_experts, tiny_families, tiny_models
 from transformers.models.gemma3 import modeling_gemma3
 
 HERE = Path(__file__).parent
@@ -42,6 +45,8 @@ def main() -> None:
         make_tiny("tiny", tiny_models.VARIANTS)
     elif sys.argv[1] == "families":
         make_tiny("families", tiny_families.VARIANTS)
+    elif sys.argv[1] == "experts":
+        make_tiny("experts", tiny_experts.VARIANTS)
     else:
         make_real(sys.argv[1], Path(sys.argv[2]))
 
@@ -60,6 +65,8 @@ def make_tiny(file: str, variants: dict[str, tiny_models.Variant]) -> None:
         state = dict(model.named_parameters())
         for key, parameter in state.items():
             parameter.copy_(torch.from_numpy(tiny_models.weight(key, tuple(parameter.shape), architecture)))
+        if file == "experts":
+            check_published(model, variant.config, {key: value.numpy() for key, value in state.items()})
         entry: dict[str, Any] = {"shapes": {key: list(value.shape) for key, value in state.items()}, "prompts": []}
         for length in variant.prompts:
             ids = tiny_models.prompt(name, length, variant.config["vocab_size"])
@@ -72,6 +79,16 @@ def make_tiny(file: str, variants: dict[str, tiny_models.Variant]) -> None:
         facts["variants"][name] = entry
         print(name, flush=True)
     save(file, facts, arrays)
+
+
+def check_published(model: Any, config: dict[str, Any], tensors: dict[str, np.ndarray]) -> None:
+    """tiny_experts.published names and splits as transformers does when it saves."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        saved = safetensors.numpy.load_file(Path(folder) / "model.safetensors")
+    expected = tiny_experts.published(config, tensors)
+    assert saved.keys() == expected.keys(), saved.keys() ^ expected.keys()
+    assert all(np.array_equal(saved[key], expected[key]) for key in saved)
 
 
 def build(config: dict[str, Any]) -> Any:

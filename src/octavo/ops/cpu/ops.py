@@ -68,6 +68,21 @@ class CpuOps:
     def gelu(self, x: _native.View) -> _native.View:
         return self._recorder.gelu(x)
 
+    def gate_rows(self, x: _native.View, gate: _native.View) -> _native.View:
+        return self._recorder.gate_rows(x, gate)
+
+    def route(self, logits: _native.View, top_k: int, renormalise: bool) -> _native.View:
+        return self._recorder.route(logits, top_k, renormalise)
+
+    def dispatch(self, x: _native.View, routes: _native.View) -> _native.View:
+        return self._recorder.dispatch(x, routes)
+
+    def experts(self, x: _native.View, weights: Sequence[_native.Linear], routes: _native.View) -> _native.View:
+        return self._recorder.experts(x, list(weights))
+
+    def combine(self, x: _native.View, routes: _native.View) -> _native.View:
+        return self._recorder.combine(x, routes)
+
     def hidden_states(self, x: _native.View) -> _native.View:
         self.hidden = x
         return x

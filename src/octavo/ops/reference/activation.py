@@ -38,6 +38,13 @@ def softcap(x: F32, cap: float) -> F32:
     return capped
 
 
+def gate_rows(x: F32, gate: F32) -> F32:
+    """x [rows, n] times sigmoid(gate [rows, 1])."""
+    with np.errstate(over="ignore"):
+        gated: F32 = x / (1 + np.exp(-gate))
+    return gated
+
+
 def _halves(gate_up: F32) -> tuple[F32, F32]:
     width = gate_up.shape[1] // 2
     return gate_up[:, :width], gate_up[:, width:]

@@ -11,7 +11,7 @@ from octavo.errors import ConfigError
 from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
 from octavo.ops.interface import F32, I32, AttentionSpec, LookupKey, StepInputs
-from octavo.ops.reference import activation, linear, norm
+from octavo.ops.reference import activation, linear, norm, routing
 from octavo.ops.reference import rope as rotation
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.linear import DenseWeight
@@ -85,6 +85,21 @@ class ReferenceOps:
 
     def gelu(self, x: F32) -> F32:
         return activation.gelu(x)
+
+    def gate_rows(self, x: F32, gate: F32) -> F32:
+        return activation.gate_rows(x, gate)
+
+    def route(self, logits: F32, top_k: int, renormalise: bool) -> F32:
+        return routing.route(logits, top_k, renormalise)
+
+    def dispatch(self, x: F32, routes: F32) -> F32:
+        return routing.dispatch(x, routes)
+
+    def experts(self, x: F32, weights: Sequence[DenseWeight], routes: F32) -> F32:
+        return routing.experts(x, weights, routes)
+
+    def combine(self, x: F32, routes: F32) -> F32:
+        return routing.combine(x, routes)
 
     def hidden_states(self, x: F32) -> F32:
         self.hidden = x
