@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from octavo.grammar.matcher import BITS, mask_words
+from octavo.grammar.matcher import BITS, GrammarMatcher, mask_words
 from octavo.ops.interface import I32
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 
@@ -19,6 +19,31 @@ def leaves_any(mask: I32, token_ids: Sequence[int]) -> bool:
     for token_id in token_ids:
         words[token_id // BITS] &= ~np.uint32(1 << token_id % BITS)
     return bool(words.any())
+
+
+def num_allowed(batch: Batch, state: ResidentSequence, count: int) -> int:
+    """How many of the step's `count` drafts the grammar allows, one behind the other. The others need not be computed."""
+    matcher = state.matcher
+    if matcher is None or not count:
+        return count
+    try:
+        _catch_up(batch, state, matcher)
+    except ValueError:
+        return count  # the mask fails in the same way, and says so
+    num_accepted = 0
+    for token_id in batch.drafts(state, count):
+        if not matcher.try_accept(token_id):
+            break
+        num_accepted += 1
+    matcher.rollback(num_accepted)
+    return num_accepted
+
+
+def _catch_up(batch: Batch, state: ResidentSequence, matcher: GrammarMatcher) -> None:
+    """Move the matcher on to the end of the answer so far."""
+    output = batch.history(state)[state.num_prompt :]
+    assert matcher.num_accepted <= output.size, "the matcher is ahead of the answer"
+    matcher.accept(output[matcher.num_accepted :].tolist())
 
 
 class Masks:
@@ -63,9 +88,7 @@ class Masks:
         """The row of a sequence as it stands, then those behind its drafts."""
         state, matcher = segment.state, segment.state.matcher
         if matcher is not None:
-            output = self._batch.history(state)[state.num_prompt :]
-            assert matcher.num_accepted <= output.size, "the matcher is ahead of the answer"
-            matcher.accept(output[matcher.num_accepted :].tolist())
+            _catch_up(self._batch, state, matcher)
         _fill_row(state, self.rows[first])
         if not self.rows[first].any():
             of_form = " that the form of the answer allows here" if matcher is not None else ""
