@@ -13,7 +13,7 @@ _SMOOTHING = 0.05
 """Weight of the newest step in the running mean: the last 20 steps count for two thirds."""
 _DECODES_PER_OBSERVATION = 4
 """Of steps of decodes alone, which follow each other by the thousand and are all alike, every fourth is fitted: a fit is a
-noticeable part of the step of a small model. The first _ALL_OBSERVED steps are all fitted."""
+noticeable part of the step of a small model. The first _ALL_OBSERVED steps are all fitted, and those that verify drafts."""
 _ALL_OBSERVED = 64
 _MIN_PREFILL_TOKENS = 8
 """Prompt tokens a step takes even where decodes alone fill the target: with none, prompts would wait for decodes to end."""
@@ -85,7 +85,7 @@ class Estimator:
             self._trust.observe(shape, self.step_time.predict(shape), seconds)
         is_due = self._num_decode_steps < _ALL_OBSERVED or self._num_decode_steps % _DECODES_PER_OBSERVATION == 0
         self._num_decode_steps += not shape.prefill_tokens
-        if is_due or shape.prefill_tokens:
+        if is_due or shape.prefill_tokens or shape.num_decodes > len(plan.sequences):
             self.step_time.observe(shape, seconds)
         if shape.num_decodes:
             last, token_s = self._decode_step_s, seconds

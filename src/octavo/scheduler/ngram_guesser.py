@@ -7,6 +7,8 @@ from octavo.sequence import Sequence
 
 _MOST_INDEXED = 16_384
 """Tokens taken in per call: a long prompt is indexed in the course of several steps, so that none of them waits for it."""
+_LONG_RUN = 8
+_TRIES = 3
 
 
 class NgramGuesser:
@@ -25,6 +27,11 @@ class NgramGuesser:
         self._num_followed = 0
         self._source = -1
         """Position that the last guess was taken from; `confirm` moves it on."""
+        self._run = 0
+        """Right guesses since the last wrong one."""
+        self._resumed = -1
+        self._num_tries = 0
+        """Where the text would go on behind a wrong guess, and how often that is still tried where nothing else is found."""
 
     def guess(self, limit: int) -> list[int]:
         """At most `limit` tokens, likely to follow the last one; none if nothing is likely."""
@@ -35,13 +42,22 @@ class NgramGuesser:
             source = self._after_prediction()
         if not 0 <= source < len(index):
             source = index.find()
+        if source < 0 and self._num_tries:
+            source = self._resumed
         self._source = source
         return index.tokens[source : source + limit].tolist() if source >= 0 else []
 
     def confirm(self, num_right: int, num_gained: int) -> None:
         """Of the last guess the first num_right tokens came true; the sequence gained num_gained tokens since."""
         # A run of right guesses goes on from where it is: a search could jump to another place that looks the same.
-        self._source = self._source + num_gained if 0 < num_right == num_gained and self._source >= 0 else -1
+        following = self._source + num_gained
+        self._run += num_right
+        if 0 < num_right == num_gained:
+            self._source = following
+            return
+        # Behind a long run a wrong guess is often one token changed: the text may go on as before.
+        self._num_tries = _TRIES if self._run >= _LONG_RUN else max(0, self._num_tries - 1)
+        self._source, self._resumed, self._run = -1, following, 0
 
     def _take_in(self) -> bool:
         """Bring the index up to the sequence. False: some of it is left for the next call."""

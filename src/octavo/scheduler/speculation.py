@@ -18,6 +18,9 @@ from octavo.sequence import Sequence
 
 _LEAST_ROW = 0.02
 """Of what a token is worth: no row is free, though a model that has seen few steps may say so."""
+_UNKNOWN_ROW = 0.2
+_MOST_UNKNOWN = 2
+"""The same, of rows whose cost no step has told yet: a small model on a few CPU cores. A few guesses tell it."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class Speculation:
         self._drafter = drafter
         self._live: dict[int, _Speculating] = {}
         self._is_open = False
+        self._most = 0
         self._spare_tokens = 0
         self._step_s = self._num_gained = self._decode_s = self._attended_s = 0.0
         """Of the step in the making: seconds and tokens that it is expected to take and bring; seconds of a row."""
@@ -92,6 +96,10 @@ class Speculation:
         num_attended = sum(sequence.num_computed for sequence in decodes)
         self._step_s = base_s + self._decode_s * len(decodes) + self._attended_s * num_attended
         self._num_gained = float(len(decodes))
+        self._most = MAX_SPECULATIVE_TOKENS
+        if not self._step_time.knows_rows:
+            self._most = _MOST_UNKNOWN
+            self._decode_s = min(self._decode_s, _UNKNOWN_ROW * self._step_s / self._num_gained)
 
     def drafts(self, sequence: Sequence, num_new: int, budget: StepBudget) -> list[int]:
         """Guesses to verify behind num_new known tokens, no more than could become tokens of the answer."""
@@ -147,7 +155,7 @@ class Speculation:
         # One more than can be verified: the token behind right guesses is compared, too.
         live.guess, live.num_output = live.guesser.guess(limit + 1), len(sequence.output_token_ids)
         live.token_s, live.row_s = token_s, row_s
-        count = live.pace.count(min(limit, len(live.guess)), token_s, row_s)
+        count = live.pace.count(min(limit, self._most, len(live.guess)), token_s, row_s)
         if not count:
             return NO_DRAFTS
         self._step_s += count * row_s

@@ -22,6 +22,8 @@ _NOISE = 0.01
 """Variance of one step's relative error: 10%."""
 _FORGETTING = 0.998
 """Half the weight is in the last 350 steps, so that the model follows a machine that slows down or is relieved."""
+_LEAST_SPREAD = 0.02
+"""Variance of the decodes of a step, relative to their mean squared, from which on their cost is taken to be known."""
 _SIZE = 4
 _ROUNDS = 3
 
@@ -76,7 +78,7 @@ class StepCosts(NamedTuple):
 
 
 class StepTimeModel:
-    """seconds = base + a * prefill tokens + b * decodes + c * attended positions, fitted by least squares of what is at least 0.
+    """seconds = base + a * prefill tokens + b * decodes + c * attended positions, fitted by least squares, none below 0.
 
     The squares are those of relative errors: each observation is divided by its time, so that a decode step of 5 ms counts as
     much as a prefill step of 500 ms, and a step that stalled (its row becomes tiny) hardly counts at all.
@@ -94,11 +96,19 @@ class StepTimeModel:
         self._matrix = [[self._floor[i] if i == j else 0.0 for j in range(_SIZE)] for i in range(_SIZE)]
         self._target = [floor * value for floor, value in zip(self._floor, _PRIOR_S, strict=True)]
         self.num_observed = 0
+        self._rows = [0.0, 0.0, 0.0]
+        """Of steps of decodes alone, each fading: their number, the sum of their tokens, and of the squares of that."""
 
     @property
     def costs(self) -> StepCosts:
         """What the steps so far say, as of now."""
         return StepCosts(*self._theta)
+
+    @property
+    def knows_rows(self) -> bool:
+        """Whether steps of different sizes have told what a decode adds to a step. While all have one size, nothing does."""
+        count, total, squares = self._rows
+        return squares * count > (1.0 + _LEAST_SPREAD) * total * total
 
     def predict(self, shape: StepShape) -> float:
         """Seconds of a step of this shape."""
@@ -125,6 +135,10 @@ class StepTimeModel:
         if not 0.0 < seconds < math.inf:
             return
         self.num_observed += 1
+        if not shape.prefill_tokens:
+            rows, size = self._rows, shape.num_decodes
+            rows[0] = _FORGETTING * rows[0] + 1.0
+            rows[1], rows[2] = _FORGETTING * rows[1] + size, _FORGETTING * rows[2] + size * size
         row = (1.0 / seconds, shape.prefill_tokens / seconds, shape.num_decodes / seconds, shape.num_attended / seconds)
         theta, target, floor = self._theta, self._target, self._floor
         for i, (line, own) in enumerate(zip(self._matrix, row, strict=True)):
