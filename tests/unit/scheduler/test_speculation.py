@@ -43,7 +43,7 @@ class Machine:
             max_num_seqs=self.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens,
         )
-        self.scheduler = Scheduler(config, KVCacheManager(4096, 16, False), make_policy("fcfs"))
+        self.scheduler = Scheduler(config, KVCacheManager(512, 16, False), make_policy("fcfs"))
         self._live: dict[int, Sequence] = {}
 
     def add(self, sequence: Sequence) -> None:
@@ -65,7 +65,7 @@ class Machine:
         start_s = self.now_s
         while self.scheduler.has_work():
             self.step()
-            self.scheduler.check_integrity()
+        self.scheduler.check_integrity()
         for seq_id, sequence in self._live.items():
             assert sequence.output_token_ids == self.answers[seq_id][: sequence.request.max_tokens]
         return self.now_s - start_s
