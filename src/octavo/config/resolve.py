@@ -25,7 +25,7 @@ from octavo.config.resolved import (
     narrowed,
 )
 from octavo.config.scheduler import SchedulerConfig
-from octavo.config.speculation import speculation_of
+from octavo.config.speculative import speculation_of
 from octavo.config.swap_budget import num_swap_blocks
 from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.errors import ConfigError

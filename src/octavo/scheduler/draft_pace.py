@@ -27,12 +27,18 @@ class DraftPace:
 
     __slots__ = ("_first_rate", "_is_running", "_next_rate", "_saved_s")
 
-    def __init__(self, prefill_s: float, *, is_predicted: bool) -> None:
-        """prefill_s: seconds that its prompt took; is_predicted: the request says what its output will be like."""
+    def __init__(self, prefill_s: float, loan_s: float = 0.0, *, is_predicted: bool) -> None:
+        """prefill_s: seconds that its prompt took; loan_s: what others have saved and did not need; is_predicted: the request
+        says what its output will be like."""
         self._first_rate = _PREDICTED_RATE if is_predicted else _FIRST_RATE
         self._next_rate = _PREDICTED_RATE if is_predicted else _NEXT_RATE
         self._is_running = False
-        self._saved_s = MOST_LOSS * prefill_s
+        self._saved_s = MOST_LOSS * prefill_s + loan_s
+
+    @property
+    def saved_s(self) -> float:
+        """What is in the account."""
+        return self._saved_s
 
     def count(self, limit: int, token_s: float, row_s: float) -> int:
         """How many of the next `limit` guesses to verify.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from octavo.config.resolved import ResolvedSchedulerConfig
-from octavo.config.speculation import DEFAULT_SPECULATIVE_TOKENS, speculation_of
+from octavo.config.speculative import DEFAULT_SPECULATIVE_TOKENS, speculation_of
 from octavo.sampling_params import MAX_SPECULATIVE_TOKENS
 from octavo.scheduler.budget import StepBudget
 from octavo.scheduler.draft_pace import DraftPace
@@ -19,6 +19,8 @@ from octavo.sequence import Sequence
 _LEAST_ROW = 0.02
 """Of what a token is worth: no row is free, though a model that has seen few steps may say so."""
 _UNKNOWN_ROW = 0.2
+_MOST_PURSE = 16.0
+"""Steps whose worth is kept for others."""
 _MOST_UNKNOWN = 2
 """The same, of rows whose cost no step has told yet: a small model on a few CPU cores. A few guesses tell it."""
 
@@ -68,6 +70,9 @@ class Speculation:
         self._step_time = step_time
         self._drafter = drafter
         self._live: dict[int, _Speculating] = {}
+        self._purse_s: float | None = None
+        """Seconds that sequences which have ended saved: a new one is lent a step's worth of it, so that it need not save first.
+        None: there was no sequence yet. The first one is lent it all the same."""
         self._is_open = False
         self._most = 0
         self._spare_tokens = 0
@@ -142,7 +147,9 @@ class Speculation:
 
     def forget(self, seq_id: int) -> None:
         """The sequence has ended."""
-        self._live.pop(seq_id, None)
+        live = self._live.pop(seq_id, None)
+        if live is not None and self._purse_s is not None:
+            self._purse_s = min(self._purse_s + max(0.0, live.pace.saved_s), _MOST_PURSE * live.token_s)
 
     def _worthwhile(self, sequence: Sequence, limit: int) -> list[int]:
         token_s = self._step_s / self._num_gained
@@ -151,7 +158,7 @@ class Speculation:
             return NO_DRAFTS  # not even a guess that is surely right
         live = self._live.get(sequence.seq_id)
         if live is None:
-            live = self._live[sequence.seq_id] = self._begin(sequence)
+            live = self._live[sequence.seq_id] = self._begin(sequence, token_s)
         # One more than can be verified: the token behind right guesses is compared, too.
         live.guess, live.num_output = live.guesser.guess(limit + 1), len(sequence.output_token_ids)
         live.token_s, live.row_s = token_s, row_s
@@ -162,9 +169,11 @@ class Speculation:
         self._num_gained += live.pace.expected(count)
         return live.guess[:count]
 
-    def _begin(self, sequence: Sequence) -> _Speculating:
+    def _begin(self, sequence: Sequence, token_s: float) -> _Speculating:
+        loan_s = min(token_s, token_s if self._purse_s is None else self._purse_s)
+        self._purse_s = (self._purse_s or loan_s) - loan_s
         prefill_s = self._step_time.prefill_s(sequence.num_prompt - (sequence.num_cached_prompt or 0), 0)
-        pace = DraftPace(prefill_s, is_predicted=bool(sequence.request.predicted_token_ids))
+        pace = DraftPace(prefill_s, loan_s, is_predicted=bool(sequence.request.predicted_token_ids))
         return _Speculating(self.guesser_of(sequence), pace)
 
     def _ngram_guesser(self, sequence: Sequence) -> Guesser:

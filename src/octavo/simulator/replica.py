@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from octavo.config.resolved import ResolvedSchedulerConfig
-from octavo.config.speculation import speculation_of
+from octavo.config.speculative import speculation_of
 from octavo.kvcache.manager import KVCacheManager
 from octavo.request import DEFAULT_TENANT, Request
 from octavo.sampling_params import SamplingParams

@@ -8,7 +8,7 @@ from octavo.config.cache import GIB, CacheConfig
 from octavo.config.resolve import MAX_DEFAULT_KV_BYTES, fit_step
 from octavo.config.resolved import ResolvedSchedulerConfig, narrowed
 from octavo.config.scheduler import SchedulerConfig
-from octavo.config.speculation import speculation_of
+from octavo.config.speculative import speculation_of
 from octavo.errors import ConfigError
 from octavo.simulator.profile import Profile
 from octavo.simulator.replica import EngineSpec

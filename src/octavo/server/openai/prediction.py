@@ -16,7 +16,7 @@ class Prediction(Body):
     """content: a text, or its parts."""
 
     type: Literal["content"]
-    content: str | list[PredictedPart]
+    content: str | list[PredictedPart] = ""
 
 
 def predicted_text(prediction: Prediction | None) -> str:
