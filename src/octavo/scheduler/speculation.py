@@ -71,7 +71,7 @@ class Speculation:
         self._drafter = drafter
         self._live: dict[int, _Speculating] = {}
         self._purse_s: float | None = None
-        """Seconds that sequences which have ended saved: a new one is lent a step's worth of it, so that it need not save first.
+        """Seconds that sequences which have ended saved: a new one is lent a step's worth of it, and need not save first.
         None: there was no sequence yet. The first one is lent it all the same."""
         self._is_open = False
         self._most = 0
