@@ -37,6 +37,8 @@ class NgramIndex:
         self._min_n = min_n
         self._max_n = max_n
         self._previous = array("i")
+        self._key, self._key_of = 0, -1
+        """The hash of the last search, and the position that it is of."""
         self._bits = _FIRST_BITS
         self._heads = array("i", [-1]) * (1 << _FIRST_BITS)
 
@@ -58,7 +60,8 @@ class NgramIndex:
             if position < n:
                 previous.append(-1)
                 continue
-            bucket = _hash(tokens[position - n : position]) >> shift
+            key = self._key if position == self._key_of else _hash(tokens[position - n : position])
+            bucket = key >> shift
             previous.append(heads[bucket])
             heads[bucket] = position
 
@@ -69,7 +72,8 @@ class NgramIndex:
         if end <= n:
             return -1
         suffix = tokens[end - n :]
-        position = self._heads[_hash(suffix) >> (64 - self._bits)]
+        self._key, self._key_of = _hash(suffix), end  # the next token is entered under it
+        position = self._heads[self._key >> (64 - self._bits)]
         best, best_length, num_candidates = -1, 0, 0
         for _ in range(_MOST_VISITED):
             if position < 0 or num_candidates == _MOST_CANDIDATES:

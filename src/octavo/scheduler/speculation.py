@@ -19,6 +19,9 @@ from octavo.sequence import Sequence
 _LEAST_ROW = 0.02
 """Of what a token is worth: no row is free, though a model that has seen few steps may say so."""
 _UNKNOWN_ROW = 0.2
+_MANY_IDLE = 16
+_REST = 4
+"""After so many looks in vain, only every fourth step looks: to look takes time, too."""
 _MOST_PURSE = 16.0
 """Steps whose worth is kept for others."""
 _MOST_UNKNOWN = 2
@@ -39,6 +42,7 @@ class SpeculationStats:
 class _Speculating:
     """A sequence that has guesses.
 
+    num_idle           looks in a row of which no guess came true
     guess, num_output  the last guess, and the length of the output it was to follow
     token_s, row_s     what a token was worth then, and what a row cost
     """
@@ -47,6 +51,7 @@ class _Speculating:
     pace: DraftPace
     guess: list[int] = field(default_factory=list)
     num_output: int = -1
+    num_idle: int = 0
     token_s: float = 0.0
     row_s: float = 0.0
 
@@ -92,11 +97,11 @@ class Speculation:
     def begin_step(self, decodes: list[Sequence], budget: StepBudget, *, is_open: bool) -> None:
         """decodes: the sequences of the next step that decode; is_open: no prompt could use the room that guesses take."""
         limit = self._config.disable_by_batch_size
-        self._spare_tokens = budget.tokens - sum(sequence.num_tokens - sequence.num_computed for sequence in decodes)
         is_asked = is_open and (limit is None or len(decodes) < limit) and any(map(self.limit_of, decodes))
         self._is_open = is_asked or self._drafter is not None
-        if not is_asked:
+        if not self._is_open:
             return
+        self._spare_tokens = budget.tokens - sum(sequence.num_tokens - sequence.num_computed for sequence in decodes)
         base_s, _, self._decode_s, self._attended_s = self._step_time.costs
         num_attended = sum(sequence.num_computed for sequence in decodes)
         self._step_s = base_s + self._decode_s * len(decodes) + self._attended_s * num_attended
@@ -141,6 +146,7 @@ class Speculation:
         live.pace.settle(len(drafts), num_accepted, len(new_token_ids), live.token_s, live.row_s)
         if live.guess and live.num_output + len(new_token_ids) == len(sequence.output_token_ids):
             num_right = _num_equal(live.guess, new_token_ids)
+            live.num_idle = 0 if num_right else live.num_idle
             live.pace.learn(num_right, min(len(live.guess), len(new_token_ids)))
             live.guesser.confirm(num_right, len(new_token_ids))
         live.guess = NO_DRAFTS
@@ -159,6 +165,9 @@ class Speculation:
         live = self._live.get(sequence.seq_id)
         if live is None:
             live = self._live[sequence.seq_id] = self._begin(sequence, token_s)
+        if live.num_idle >= _MANY_IDLE and len(sequence.output_token_ids) % _REST:
+            return NO_DRAFTS
+        live.num_idle += 1
         # One more than can be verified: the token behind right guesses is compared, too.
         live.guess, live.num_output = live.guesser.guess(limit + 1), len(sequence.output_token_ids)
         live.token_s, live.row_s = token_s, row_s
