@@ -99,17 +99,10 @@ class Speculation:
         limit = self._config.disable_by_batch_size
         is_asked = is_open and (limit is None or len(decodes) < limit) and any(map(self.limit_of, decodes))
         self._is_open = is_asked or self._drafter is not None
-        if not self._is_open:
-            return
-        self._spare_tokens = budget.tokens - sum(sequence.num_tokens - sequence.num_computed for sequence in decodes)
-        base_s, _, self._decode_s, self._attended_s = self._step_time.costs
-        num_attended = sum(sequence.num_computed for sequence in decodes)
-        self._step_s = base_s + self._decode_s * len(decodes) + self._attended_s * num_attended
-        self._num_gained = float(len(decodes))
-        self._most = MAX_SPECULATIVE_TOKENS
-        if not self._step_time.knows_rows:
-            self._most = _MOST_UNKNOWN
-            self._decode_s = min(self._decode_s, _UNKNOWN_ROW * self._step_s / self._num_gained)
+        if self._is_open:
+            self._spare_tokens = budget.tokens - sum(sequence.num_tokens - sequence.num_computed for sequence in decodes)
+        if is_asked:
+            self._price(decodes)
 
     def drafts(self, sequence: Sequence, num_new: int, budget: StepBudget) -> list[int]:
         """Guesses to verify behind num_new known tokens, no more than could become tokens of the answer."""
@@ -156,6 +149,17 @@ class Speculation:
         live = self._live.pop(seq_id, None)
         if live is not None and self._purse_s is not None:
             self._purse_s = min(self._purse_s + max(0.0, live.pace.saved_s), _MOST_PURSE * live.token_s)
+
+    def _price(self, decodes: list[Sequence]) -> None:
+        """What a row of this step costs, and what a token is worth."""
+        base_s, _, self._decode_s, self._attended_s = self._step_time.costs
+        num_attended = sum(sequence.num_computed for sequence in decodes)
+        self._step_s = base_s + self._decode_s * len(decodes) + self._attended_s * num_attended
+        self._num_gained = float(len(decodes))
+        self._most = MAX_SPECULATIVE_TOKENS
+        if not self._step_time.knows_rows:
+            self._most = _MOST_UNKNOWN
+            self._decode_s = min(self._decode_s, _UNKNOWN_ROW * self._step_s / self._num_gained)
 
     def _worthwhile(self, sequence: Sequence, limit: int) -> list[int]:
         token_s = self._step_s / self._num_gained
