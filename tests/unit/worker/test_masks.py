@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from octavo.ops.interface import I32
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, ScheduledSequence, ShareKind
-from octavo.worker.batch import Batch, ResidentSequence
-from octavo.worker.masks import num_allowed
+from octavo.worker.batch import Batch, ResidentSequence, Segment
+from octavo.worker.masks import Masks, num_allowed
 
 
 class CountingMatcher:
-    """Allows 10, 11, 12, ... in this order and nothing else."""
+    """Allows 10, 11, 12, ... in this order and nothing else; behind `limit` of them it has no mask."""
+
+    limit = 6
 
     def __init__(self) -> None:
         self.num_accepted = 0
@@ -26,8 +29,19 @@ class CountingMatcher:
         self.num_accepted += is_allowed
         return is_allowed
 
-    def rollback(self, count: int) -> None:
-        self.num_accepted -= count
+    def copy(self) -> CountingMatcher:
+        copied = type(self)()
+        copied.num_accepted = self.num_accepted
+        return copied
+
+    def fill_mask(self, mask: I32) -> None:
+        if self.num_accepted >= self.limit:
+            raise ValueError("the form has met a limit")
+        mask[:] = -1
+
+    @property
+    def is_complete(self) -> bool:
+        return False
 
 
 def resident(output: list[int], drafts: list[int], *, matched: bool = True) -> tuple[Batch, ResidentSequence]:
@@ -55,6 +69,16 @@ def test_drafts_are_cut_at_the_first_that_the_grammar_forbids(output: list[int],
     assert num_allowed(batch, state, len(drafts)) == allowed
     assert state.matcher is not None and state.matcher.num_accepted in (0, len(output))
     assert num_allowed(batch, state, len(drafts)) == allowed
+
+
+@pytest.mark.parametrize(("drafts", "failing"), [([12, 13, 14, 15], {-4}), ([12, 13], set()), ([12, 13, 50, 51], set())])
+def test_a_limit_met_behind_a_guess_is_the_fault_of_that_row_alone(drafts: list[int], failing: set[int]) -> None:
+    """If the guess is wrong nothing has happened; if it is right the answer ends there, as it would without guesses."""
+    batch, state = resident([10, 11], drafts)
+    masks, failed = Masks(batch, lambda seq_id, num_drafts: -num_drafts if num_drafts else seq_id), dict[int, str]()
+    masks.prepare([Segment(state, 4, 1 + len(drafts), True, 0, len(drafts))], failed)
+    assert not failed and set(masks.failed_rows) == failing
+    assert state.matcher is not None and state.matcher.num_accepted == 2
 
 
 def test_without_a_grammar_all_drafts_are_computed() -> None:
