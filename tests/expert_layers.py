@@ -20,9 +20,9 @@ def write(source: Path, target: Path) -> Path:
     for field in reader.fields.values():
         if field.name.startswith("GGUF.") or field.name in ("general.architecture", "llama.block_count"):
             continue
-        kind = field.types[0]
-        sub_type = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(field.name, field.contents(), kind, sub_type)
+        value_type = field.types[0]
+        sub_type = field.types[-1] if value_type == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), value_type, sub_type)
     writer.add_block_count(NUM_LAYERS)
     writer.add_expert_count(NUM_EXPERTS)
     writer.add_expert_used_count(TOP_K)

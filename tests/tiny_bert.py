@@ -13,7 +13,7 @@ from tests.tiny_models import weight, write_folder
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "mat", "dog", "ran", "##s", "##ing", ".", "a", "b"]
 PAD, UNK, CLS, SEP = range(4)

@@ -13,7 +13,8 @@ from comparison.octavo_engine import count_tokens, make_engine
 from comparison.processes import PeerError
 from comparison.settings import Settings
 from octavo.engine.llm_engine import LLMEngine
-from octavo.ops.interface import F32, Program, StepInputs
+from octavo.ops.arrays import F32
+from octavo.ops.interface import Program, StepInputs
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 
 PROMPT_LEN = 32

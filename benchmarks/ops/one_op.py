@@ -15,7 +15,8 @@ import numpy as np
 from octavo import _native
 from octavo.config.machine import read_machine
 from octavo.loader.stored import StoredRows
-from octavo.ops.interface import F32, KVCacheSpec, Ops, Program, StepInputs, Tensor
+from octavo.ops.arrays import F32
+from octavo.ops.interface import KVCacheSpec, Ops, Program, StepInputs, Tensor
 from octavo.ops.registry import AnyBackend, make_backend
 
 READ_BYTES = 256 << 20

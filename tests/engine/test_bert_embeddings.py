@@ -11,7 +11,7 @@ from tests.tiny_bert import CLS, SEP, UNK, WORDS, hidden_states, write_bert, wri
 
 from octavo import LLM, PoolingParams
 from octavo.errors import ConfigError, ContextLengthError, InvalidRequestError, LoadError
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 
 LONG = [CLS, *[4 + index % 12 for index in range(126)], SEP]
 PROMPTS = [[CLS, 5, SEP], [CLS, 4, 5, 6, 7, 4, 8, 13, SEP], LONG, [CLS, SEP], [9]]

@@ -20,7 +20,7 @@ from octavo.engine.core.build import BuiltCore, build_core
 from octavo.engine.core.retry import Worker
 from octavo.errors import ConfigError, InvalidRequestError
 from octavo.loader.checkpoint import open_config
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 from octavo.pooling_params import POOLING_KINDS
 from octavo.step import Relayout, RelayoutResult, StepPlan, StepResult
 

@@ -10,7 +10,8 @@ from tests.checkpoints import open_checkpoint
 
 from octavo.models.registry import load_model
 from octavo.models.source import LoadedParameters
-from octavo.ops.interface import F32, KVCacheSpec
+from octavo.ops.arrays import F32
+from octavo.ops.interface import KVCacheSpec
 from octavo.ops.registry import make_backend
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, ScheduledSequence, ShareKind

@@ -12,7 +12,8 @@ from octavo import _native
 from octavo.config.model import RopeConfig
 from octavo.loader.formats import bytes_per_row
 from octavo.loader.stored import StoredRows
-from octavo.ops.interface import F32, I32, KVCacheSpec, Ops, StepInputs, Tensor
+from octavo.ops.arrays import F32, I32
+from octavo.ops.interface import KVCacheSpec, Ops, StepInputs, Tensor
 from octavo.ops.registry import AnyBackend, make_backend
 
 ISAS = tuple(_native.usable_isas())

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tests.ops.harness import ISAS, AnyOps, cpu, float_tensor, reference, relative_error, run
 
-from octavo.ops.interface import F32, FLOAT_TOLERANCE, I32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.arrays import F32, I32
+from octavo.ops.interface import FLOAT_TOLERANCE, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.registry import AnyBackend
 
 SEQUENCE = 330  # crosses every tile and split boundary

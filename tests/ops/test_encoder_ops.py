@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tests.ops.harness import ISAS, AnyOps, cpu, float_tensor, reference, relative_error, rows_op, run, step
 
-from octavo.ops.interface import F32, FLOAT_TOLERANCE, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.arrays import F32
+from octavo.ops.interface import FLOAT_TOLERANCE, AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.registry import AnyBackend
 
 RNG = np.random.default_rng(7)

@@ -10,7 +10,8 @@ import pytest
 from tests.ops.harness import ISAS, AnyOps, block_tensor, cpu, float_tensor, reference, relative_error, rows_op
 
 from octavo.loader.stored import StoredRows
-from octavo.ops.interface import F32, FLOAT_TOLERANCE
+from octavo.ops.arrays import F32
+from octavo.ops.interface import FLOAT_TOLERANCE
 from octavo.ops.registry import AnyBackend
 
 COLUMNS, INNER, NUM_EXPERTS = 64, 48, 7
@@ -84,12 +85,16 @@ def test_a_row_gives_the_same_bytes_in_any_company_of_rows_and_threads(isa: str,
                 assert values.tobytes() == together.setdefault(row, values.tobytes()), (threads, count, eager, row)
 
 
+def gated_by(weight: Any) -> Callable[[AnyOps, Any], Any]:
+    return lambda ops, x: ops.gate_rows(x, ops.linear(x, weight))
+
+
 def test_a_gate_weights_each_row() -> None:
     x, gate = rows(5, COLUMNS), router("random", COLUMNS)[:1]
     results = []
     for backend in (cpu(), reference()):
         weight = backend.parameters.load_linear([float_tensor(gate)], [None], "router", None)
-        results.append(rows_op(backend, x, lambda ops, t, weight=weight: ops.gate_rows(t, ops.linear(t, weight))))
+        results.append(rows_op(backend, x, gated_by(weight)))
     assert relative_error(*results) < FLOAT_TOLERANCE
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tests.ops.harness import MAX_POSITION, AnyOps, FunctionModel, cpu, float_tensor, step
 
-from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.arrays import F32
+from octavo.ops.interface import AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.registry import AnyBackend
 
 NUM_LAYERS, NUM_HEADS, NUM_KV_HEADS, HEAD_DIM = 5, 4, 2, 16

@@ -11,7 +11,8 @@ from tests.ops.harness import ISAS, block_tensor, cpu, embedded, float_tensor, r
 
 from octavo.errors import LoadError
 from octavo.loader.stored import StoredRows
-from octavo.ops.interface import F32, FLOAT_TOLERANCE
+from octavo.ops.arrays import F32
+from octavo.ops.interface import FLOAT_TOLERANCE
 
 FORMATS_32 = ("q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
 FORMATS_256 = ("q2_k", "q3_k", "q4_k", "q5_k", "q6_k")

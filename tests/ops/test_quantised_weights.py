@@ -11,7 +11,7 @@ from tests.ops.harness import block_tensor, cpu, float_tensor, run, step
 from octavo.errors import LoadError
 from octavo.loader.formats import evaluate, floats, quantise
 from octavo.loader.stored import StoredRows, StoredTensor
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 
 KINDS = ("int8", "int4", "w8a8")
 

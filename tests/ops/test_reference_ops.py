@@ -13,7 +13,8 @@ from octavo.config.model import RopeConfig
 from octavo.errors import ConfigError, LoadError
 from octavo.loader.formats import evaluate, quantise
 from octavo.loader.stored import StoredRows, StoredTensor
-from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.arrays import F32
+from octavo.ops.interface import AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.activation import gelu_mul, silu_mul, softcap
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.backend import ReferenceBackend

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from octavo.ops.interface import SampleRows
 from octavo.ops.reference.sample import logprobs, philox, sample, uniform
+from octavo.ops.sample_rows import SampleRows
 
 VOCAB = 50
 

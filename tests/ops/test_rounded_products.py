@@ -9,7 +9,8 @@ from tests.ops.test_linear import rounded_activations
 
 from octavo import _native
 from octavo.loader.formats import evaluate, quantise
-from octavo.ops.interface import F32, FLOAT_TOLERANCE
+from octavo.ops.arrays import F32
+from octavo.ops.interface import FLOAT_TOLERANCE
 
 CODES = [("int8", 32), ("int8", 64), ("int8", 128), ("int4", 32), ("int4", 64), ("int4", 128), ("w8a8", 32)]
 SHAPES = [(1, 32, 1), (2, 96, 16), (5, 160, 17), (13, 576, 70), (26, 224, 33), (49, 1536, 48)]

@@ -23,7 +23,8 @@ from tests.ops.harness import (
 )
 
 from octavo.config.model import RopeConfig
-from octavo.ops.interface import F32, FLOAT_TOLERANCE
+from octavo.ops.arrays import F32
+from octavo.ops.interface import FLOAT_TOLERANCE
 from octavo.ops.registry import AnyBackend
 
 Op = Callable[[AnyOps, Any], Any]

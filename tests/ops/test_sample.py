@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from tests.ops.harness import ISAS, cpu, reference
 
-from octavo.ops.interface import F32, I32, SampleResult, SampleRows
+from octavo.ops.arrays import F32, I32
 from octavo.ops.registry import AnyBackend
+from octavo.ops.sample_rows import SampleResult, SampleRows
 
 VOCAB = 5000
 

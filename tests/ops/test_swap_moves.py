@@ -12,8 +12,9 @@ import pytest
 from tests.ops.harness import BLOCK_SIZE, KV, AnyOps, cpu, float_tensor, reference, run
 
 from octavo.errors import ConfigError
+from octavo.ops.arrays import F32
 from octavo.ops.cpu.backend import CpuBackend
-from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.interface import AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.backend import ReferenceBackend
 from octavo.ops.registry import AnyBackend
 from octavo.worker.swap_file import HEADER_BYTES

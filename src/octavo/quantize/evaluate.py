@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 from octavo.quantize.windows import Window
 
 F64 = NDArray[np.float64]

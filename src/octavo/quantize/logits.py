@@ -9,7 +9,8 @@ import numpy as np
 
 from octavo.config.engine import EngineConfig
 from octavo.loader.checkpoint import Checkpoint
-from octavo.ops.interface import F32, StepInputs
+from octavo.ops.arrays import F32
+from octavo.ops.interface import StepInputs
 from octavo.quantize.windows import Window
 from octavo.worker.program import load_and_resolve
 

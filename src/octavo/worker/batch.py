@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from octavo.config.cache import blocks_for
 from octavo.grammar.matcher import GrammarMatcher, mask_of
-from octavo.ops.interface import I32, StepInputs
+from octavo.ops.arrays import I32
+from octavo.ops.interface import StepInputs
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, Relayout, ScheduledSequence
 from octavo.worker.pooling import Pooler

@@ -8,7 +8,7 @@ import numpy as np
 
 from octavo.errors import DEAD_END
 from octavo.grammar.matcher import BITS, GrammarMatcher, mask_words
-from octavo.ops.interface import I32
+from octavo.ops.arrays import I32
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 
 NO_MASKS: I32 = np.zeros((0, 0), np.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 from octavo.pooling_params import PoolingKind
 
 

@@ -7,7 +7,9 @@ from typing import Generic
 
 import numpy as np
 
-from octavo.ops.interface import F32, I32, Logits, SampleResult, SampleRows, Sampling
+from octavo.ops.arrays import F32, I32
+from octavo.ops.interface import Logits, Sampling
+from octavo.ops.sample_rows import SampleResult, SampleRows
 from octavo.step import PromptLogprobs, SampledTokens, TokenLogprobs
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 from octavo.worker.masks import NO_MASKS, Masks, leaves_any

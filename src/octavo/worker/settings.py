@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.ops.interface import F32, I32
+from octavo.ops.arrays import F32, I32
 from octavo.step import NewSequence
 
 _SEED_MASK = 2**64 - 1

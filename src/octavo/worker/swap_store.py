@@ -12,7 +12,8 @@ import numpy as np
 
 from octavo.config.cache import GIB
 from octavo.errors import ConfigError
-from octavo.ops.interface import U8, BlockMemory
+from octavo.ops.arrays import U8
+from octavo.ops.interface import BlockMemory
 from octavo.worker.swap_file import HEADER_BYTES, SwapFile
 
 

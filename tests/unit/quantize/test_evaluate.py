@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 from octavo.quantize.evaluate import compare, perplexity
 from octavo.quantize.windows import Window
 

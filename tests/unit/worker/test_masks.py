@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.ops.interface import I32
+from octavo.ops.arrays import I32
 from octavo.sampling_params import SamplingParams
 from octavo.step import NewSequence, ScheduledSequence, ShareKind
 from octavo.worker.batch import Batch, ResidentSequence, Segment

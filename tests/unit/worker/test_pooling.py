@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 from octavo.pooling_params import POOLING_KINDS, PoolingKind
 from octavo.worker.pooling import Pooler
 

@@ -11,7 +11,9 @@ from tests.tiny_models import prompt
 from tests.worker_driver import Driver, Outcome, Request, make_worker, run_step, tiny_checkpoint
 
 from octavo.loader.checkpoint import Checkpoint
-from octavo.ops.interface import F32, SampleResult, SampleRows, StepInputs
+from octavo.ops.arrays import F32
+from octavo.ops.interface import StepInputs
+from octavo.ops.sample_rows import SampleResult, SampleRows
 from octavo.sampling_params import SamplingParams
 from octavo.step import SampledTokens, ScheduledSequence, ShareKind, StepPlan
 from octavo.worker.model_runner import accept, row_id

@@ -11,23 +11,14 @@ import numpy as np
 from octavo import _native
 from octavo.config.machine import read_machine
 from octavo.errors import ConfigError
+from octavo.ops.arrays import F32, I32, U8
 from octavo.ops.cpu.ops import CpuOps
 from octavo.ops.cpu.packing import Packer
 from octavo.ops.cpu.parameters import CpuParameters
-from octavo.ops.interface import (
-    F32,
-    I32,
-    NO_LOGITS,
-    U8,
-    KVCacheSpec,
-    Model,
-    ParameterOps,
-    SampleResult,
-    SampleRows,
-    StepInputs,
-)
+from octavo.ops.interface import NO_LOGITS, KVCacheSpec, Model, ParameterOps, StepInputs
 from octavo.ops.phase_cost import PhaseCost
 from octavo.ops.rope_table import RopeTables
+from octavo.ops.sample_rows import SampleResult, SampleRows
 from octavo.step import TokenRun
 
 _KV_KINDS = {

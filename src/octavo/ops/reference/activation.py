@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 
 
 def silu_mul(gate_up: F32) -> F32:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from octavo.errors import ConfigError
-from octavo.ops.interface import F32, AttentionSpec, KVCacheSpec, StepInputs
+from octavo.ops.arrays import F32
+from octavo.ops.interface import AttentionSpec, KVCacheSpec, StepInputs
 from octavo.ops.reference.activation import softcap
 from octavo.step import TokenRun
 

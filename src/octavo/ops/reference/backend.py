@@ -8,23 +8,14 @@ import numpy as np
 
 from octavo.config.machine import read_machine
 from octavo.errors import ConfigError
-from octavo.ops.interface import (
-    F32,
-    I32,
-    NO_LOGITS,
-    U8,
-    KVCacheSpec,
-    Model,
-    ParameterOps,
-    SampleResult,
-    SampleRows,
-    StepInputs,
-)
+from octavo.ops.arrays import F32, I32, U8
+from octavo.ops.interface import NO_LOGITS, KVCacheSpec, Model, ParameterOps, StepInputs
 from octavo.ops.phase_cost import PhaseCost
 from octavo.ops.reference import sample
 from octavo.ops.reference.attention import KVCache
 from octavo.ops.reference.linear import DenseWeight
 from octavo.ops.reference.ops import ReferenceOps
+from octavo.ops.sample_rows import SampleResult, SampleRows
 from octavo.step import TokenRun
 
 

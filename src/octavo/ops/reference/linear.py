@@ -11,7 +11,7 @@ import numpy as np
 from octavo.errors import LoadError
 from octavo.loader.formats import evaluate, quantise
 from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import F32, I32
+from octavo.ops.arrays import F32, I32
 from octavo.ops.weight_storage import WeightStorage
 
 

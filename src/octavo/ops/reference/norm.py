@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from octavo.ops.interface import F32
+from octavo.ops.arrays import F32
 
 
 def layer_norm(x: F32, weight: F32, bias: F32, eps: float) -> F32:

@@ -10,7 +10,8 @@ from octavo.config.model import RopeConfig
 from octavo.errors import ConfigError
 from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
-from octavo.ops.interface import F32, I32, AttentionSpec, LookupKey, StepInputs
+from octavo.ops.arrays import F32, I32
+from octavo.ops.interface import AttentionSpec, LookupKey, StepInputs
 from octavo.ops.reference import activation, linear, norm, routing
 from octavo.ops.reference import rope as rotation
 from octavo.ops.reference.attention import KVCache

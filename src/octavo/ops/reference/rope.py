@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from octavo.ops.interface import F32, I32
+from octavo.ops.arrays import F32, I32
 
 
 def rope(x: F32, cosines: F32, sines: F32, positions: I32, head_dim: int) -> F32:

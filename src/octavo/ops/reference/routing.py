@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from octavo.ops.interface import F32, I64
+from octavo.ops.arrays import F32, I64
 from octavo.ops.reference.linear import DenseWeight, linear
 
 

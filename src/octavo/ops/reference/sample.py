@@ -27,7 +27,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.ops.interface import F32, I32, SampleResult, SampleRows
+from octavo.ops.arrays import F32, I32
+from octavo.ops.sample_rows import SampleResult, SampleRows
 
 _WORD = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
