@@ -19,6 +19,7 @@ from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.model import ModelConfig, RopeConfig
 from octavo.engine.frontend.input import InputProcessor
+from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.frontend.pooling_outputs import PoolingOutput, PoolingRequestOutput
@@ -94,6 +95,7 @@ class FakeEngine:
         self.generation_defaults: dict[str, Any] = {}
         self.resolved_config = resolved_config()
         self.metrics = CollectorRegistry()
+        self.ledger = Ledger()
         self.weights_version = "0123456789abcdef"
         self.release = asyncio.Event()
         self.release.set()

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("octavo.cli.chat:chat", "Talk to a model in the terminal."),
     "complete": ("octavo.cli.complete:complete", "Continue a text, from --prompt or from standard input."),
     "run-batch": ("octavo.cli.run_batch:run_batch_command", "Answer a file of requests, in OpenAI's batch format."),
+    "keys": ("octavo.cli.keys:keys", "Add, list and revoke API keys with limits."),
     "pull": ("octavo.cli.pull:pull", "Fetch a model into the cache."),
     "bench": ("octavo.cli.bench:bench", "Measure latency, throughput, or a running server."),
     "simulate": ("octavo.cli.simulate:simulate", "Run a trace through the scheduler, without a model: plan a fleet."),

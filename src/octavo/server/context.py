@@ -8,6 +8,11 @@ from typing import cast
 from starlette.requests import Request
 
 from octavo.config.server import ServerConfig
+from octavo.request import DEFAULT_TENANT
+from octavo.server.access.key_file import ApiKey
+from octavo.server.access.metered import service_for
+from octavo.server.access.usage import UsageStore
+from octavo.server.api_keys import ApiKeys
 from octavo.server.body_budget import BodyBudget
 from octavo.server.service.inflight import Inflight
 from octavo.server.service.service import Service
@@ -15,9 +20,11 @@ from octavo.server.service.service import Service
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
-    """The service, and what HTTP adds to it."""
+    """The service, and what HTTP adds to it. usage: of the keys of --api-keys; None without that file."""
 
     service: Service
+    keys: ApiKeys
+    usage: UsageStore | None
     config: ServerConfig
     inflight: Inflight
     bodies: BodyBudget
@@ -29,10 +36,16 @@ def context_of(request: Request) -> ServerContext:
 
 
 def service_of(request: Request) -> Service:
-    """The service behind the app that serves this request."""
-    return context_of(request).service
+    """The service behind the app that serves this request, within the limits of its API key."""
+    context, key = context_of(request), _key_of(request)
+    return context.service if key is None or context.usage is None else service_for(context.service, key, context.usage)
 
 
 def tenant_of(request: Request, user: str | None) -> str:
     """Whose request it is."""
-    return service_of(request).tenant(getattr(request.state, "key_owner", None), user)
+    context, key = context_of(request), _key_of(request)
+    return key.tenant if key is not None and context.keys.names_tenants else user or DEFAULT_TENANT
+
+
+def _key_of(request: Request) -> ApiKey | None:
+    return cast("ApiKey | None", getattr(request.state, "api_key", None))

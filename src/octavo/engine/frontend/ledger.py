@@ -7,7 +7,7 @@ written when the core dies.
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -19,6 +19,8 @@ from octavo.request import DEFAULT_TENANT
 from octavo.sequence import FinishReason
 
 _DRAIN_WINDOW_S = 60.0
+_MAX_ENDED = 4096
+"""Records of ended requests that can still be read."""
 
 
 class RequestState(enum.Enum):
@@ -129,6 +131,7 @@ class Ledger:
 
     def __init__(self, listeners: Iterable[LedgerListener] = ()) -> None:
         self._live: dict[str, RequestRecord] = {}
+        self._ended: OrderedDict[str, RequestRecord] = OrderedDict()
         self._num_queued = 0
         self._num_queued_tokens = 0
         self._num_queued_choices = 0
@@ -167,6 +170,10 @@ class Ledger:
     def get(self, request_id: str) -> RequestRecord | None:
         """The record of a live request, or None once it has ended."""
         return self._live.get(request_id)
+
+    def find(self, request_id: str) -> RequestRecord | None:
+        """The record of a request that is live or has ended lately."""
+        return self._live.get(request_id) or self._ended.get(request_id)
 
     def open(self, record: RequestRecord) -> None:
         """Enter a request. Raises InvalidRequestError when its id is in use."""
@@ -219,6 +226,9 @@ class Ledger:
         record = self._live.pop(request_id, None)
         if record is None:
             return None
+        self._ended[request_id] = record
+        if len(self._ended) > _MAX_ENDED:
+            self._ended.popitem(last=False)
         if record.state is RequestState.QUEUED:
             self._num_queued -= 1
             self._num_queued_tokens -= record.num_prompt_tokens
