@@ -98,6 +98,10 @@ class ServerConfig:
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to finish after SIGTERM.", low=0, high=86400, metavar="SECONDS"
     )
+    metrics_prefix: str = option(
+        "octavo", "First part of all names in /metrics; with vllm, dashboards made for vLLM show this server.", metavar="NAME"
+    )
+    log_format: str = option("text", "text: a line to read; json: an object per line, to collect.", choices=("text", "json"))
     log_level: str = option("info", "Least severe log message to print.", choices=("debug", "info", "warning", "error"))
     disable_log_requests: bool = option(False, "Do not print one line per finished request.")
     disable_log_stats: bool = option(False, "Do not print the periodic statistics line.")

@@ -57,6 +57,7 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
 
     The context is at `app.state.context`; `context.inflight` is the door that a drain closes.
     """
+    admin.check_prefix(config.metrics_prefix)
     inflight, api_keys = Inflight(), read_api_keys(config)
     usage = open_usage(config)
     service = Service(
@@ -131,6 +132,7 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     post("/tokenize", tokenize, TokenizeBody)
     post("/detokenize", detokenize, DetokenizeBody)
     get("/health", admin.health)
+    get("/health/detail", admin.health_detail)
     get("/ready", admin.ready)
     get("/metrics", admin.metrics)
     get("/load", admin.load)
@@ -153,7 +155,7 @@ def _add_middleware(app: FastAPI, context: ServerContext) -> None:
     config = context.config
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
     if context.usage is not None:
-        app.add_middleware(QuotaMiddleware, usage=context.usage)
+        app.add_middleware(QuotaMiddleware, usage=context.usage, ledger=context.service.engine.ledger)
     app.add_middleware(DrainMiddleware, inflight=context.inflight, check_health=context.service.engine.check_health)
     app.add_middleware(
         AuthMiddleware,

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.engine import EngineConfig
+from octavo.config.flags import environment
 from octavo.config.server import ServerConfig, object_of
 from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.engine.frontend.served_model import locate_model
@@ -23,8 +24,10 @@ from octavo.loader.pypi import FetchReport
 from octavo.log import setup_logging
 from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.descriptors import ConnectionLimit, raise_descriptor_limit
+from octavo.server.health import read_health
 from octavo.server.listener import listen_on, remove_unix, url_of
 from octavo.server.reload import Reload, Reloadable
+from octavo.server.systemd import Notifier
 from octavo.server.tls import load_files, tls_context
 from octavo.streams import never_wait
 
@@ -50,7 +53,7 @@ def run_server(
     Raises: ConfigError when the address cannot be bound or the API key is empty, and whatever the engine's start raises.
     """
     never_wait()
-    setup_logging(server_config.log_level)
+    setup_logging(server_config.log_level, style=server_config.log_format)
     raise_descriptor_limit()
     check_keys(server_config)
     keys = read_api_keys(server_config)  # a fault in the file must not cost the wait for the model
@@ -189,19 +192,36 @@ async def _serve_app(
 
     # uvicorn would install handlers of its own, which stop at the first signal; ours drain first.
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
-    _on_signals(Shutdown(engine, app.state.context.inflight, server_config.shutdown_timeout, stop).on_signal)
+    shutdown = Shutdown(engine, app.state.context.inflight, server_config.shutdown_timeout, stop)
+    notifier = _notifier(app.state.context)
+
+    def on_signal() -> None:
+        notifier.stopping()
+        shutdown.on_signal()
+
+    _on_signals(on_signal)
     reload = _reload(app.state.context, tls)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.on_signal)
-    watching = asyncio.ensure_future(reload.watch())
+    watching = [asyncio.ensure_future(reload.watch()), asyncio.ensure_future(notifier.watch())]
     sock.listen(BACKLOG)
     _print_ready(url_of(sock, "http" if tls is None else "https"), app, started_s)
+    notifier.ready()
     try:
         await server.serve(sockets=[sock])
     finally:
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         if app.state.context.usage is not None:
             app.state.context.usage.close()
     log.info("stopped")
+
+
+def _notifier(context: ServerContext) -> Notifier:
+    async def status() -> str:
+        health = await read_health(context.service.engine, is_draining=context.inflight.closed)
+        return f"{health.status}: {health.reason}"
+
+    return Notifier(environment(), status)
 
 
 def _reload(context: ServerContext, tls: ssl.SSLContext | None) -> Reload:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from octavo.engine.buckets import STAGE_S, STEP_S, STEP_TOKENS, Buckets
 from octavo.engine.frontend.tenant_service import TenantService
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import InvalidRequestError
@@ -30,11 +31,15 @@ class RequestState(enum.Enum):
 
 
 class ShedReason(enum.Enum):
-    """Why a request was turned away with 429: too many wait, with too many tokens; or it waited too long itself."""
+    """Why a request was turned away with 429: too many wait, with too many tokens; or it waited too long itself; or its API key
+    has no requests or tokens left, or runs as many requests as it may."""
 
     QUEUE_REQUESTS = "queue_requests"
     QUEUE_TOKENS = "queue_tokens"
     QUEUE_TIMEOUT = "queue_timeout"
+    KEY_REQUESTS = "key_requests"
+    KEY_TOKENS = "key_tokens"
+    KEY_CONCURRENCY = "key_concurrency"
 
 
 @dataclass(slots=True)
@@ -141,6 +146,9 @@ class Ledger:
         self.totals = Totals()
         self.tenants = TenantService()
         self.core = CoreStats()
+        self.step_times, self.step_tokens = Buckets(STEP_S), Buckets(STEP_TOKENS)
+        self.tokenize_times, self.detokenize_times = Buckets(STAGE_S), Buckets(STAGE_S)
+        """Seconds for each prompt that came as text or messages, and for the text of each step."""
 
     @property
     def num_live(self) -> int:
@@ -262,6 +270,8 @@ class Ledger:
         totals.swap_failures += max(0, stats.num_swap_failures - last.num_swap_failures)
         totals.swap_out_bytes += max(0, stats.swap_out_bytes - last.swap_out_bytes)
         totals.swap_in_bytes += max(0, stats.swap_in_bytes - last.swap_in_bytes)
+        self.step_times.grow(stats.step_time_counts, last.step_time_counts, stats.busy_s - last.busy_s)
+        self.step_tokens.grow(stats.step_token_counts, last.step_token_counts, stats.num_step_tokens - last.num_step_tokens)
         totals.steps += max(0, stats.num_steps - last.num_steps)
         totals.busy_s += max(0.0, stats.busy_s - last.busy_s)
         totals.reconfigurations += max(0, stats.num_reconfigurations - last.num_reconfigurations)
@@ -272,6 +282,10 @@ class Ledger:
         """The core is gone: its gauges are empty now, and the counters of the next one start from zero."""
         self.core = CoreStats(num_blocks=self.core.num_blocks)
         self.totals.core_restarts += 1
+
+    def oldest_arrival_s(self) -> float | None:
+        """When the request that waits longest arrived; None when none waits."""
+        return next((record.arrival_s for record in self._live.values() if record.state is RequestState.QUEUED), None)
 
     def num_waiting(self, max_num_seqs: int) -> int:
         """Sequences that will have to wait, one per choice: those queued beyond the seats that are free, and at least

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import msgspec
 
+from octavo.engine.frontend.ledger import ShedReason
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
-from octavo.errors import BusyError, ContextLengthError, InvalidRequestError, PermissionDeniedError
+from octavo.errors import BusyError, ContextLengthError, InvalidRequestError, PermissionDeniedError, RateLimitError
 from octavo.pooling_params import PoolingParams
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -69,9 +70,7 @@ class MeteredEngine:
         n, asked = sampling_params.n, self._max_tokens(len(prompt), sampling_params)
         # Later steps of one request bring its prompt again, which has been counted.
         cost = 0 if options.is_continuation else len(prompt)
-        reservation = self._usage.reserve(
-            self._key.name, self._key.limits, cost + n * max(1, sampling_params.min_tokens), cost + n * asked
-        )
+        reservation = self._reserve(cost + n * max(1, sampling_params.min_tokens), cost + n * asked)
         granted = (reservation.tokens - cost) // n
         params = msgspec.structs.replace(sampling_params, max_tokens=granted)
         meter = _Meter(cost)
@@ -94,7 +93,7 @@ class MeteredEngine:
         self._check_priority(options)
         if len(prompt) > self.max_model_len:
             raise ContextLengthError.of_prompt(f"the prompt has {len(prompt)} tokens", self.max_model_len, "prompt")
-        reservation = self._usage.reserve(self._key.name, self._key.limits, len(prompt), len(prompt))
+        reservation = self._reserve(len(prompt), len(prompt))
         used = 0
         try:
             async with aclosing(self._engine.encode(prompt, pooling_params, request_id, options)) as stream:
@@ -127,6 +126,13 @@ class MeteredEngine:
                 param="max_tokens",
             )
         return params.max_tokens
+
+    def _reserve(self, least: int, most: int) -> Reservation:
+        try:
+            return self._usage.reserve(self._key.name, self._key.limits, least, most)
+        except RateLimitError:
+            self._engine.ledger.shed(self._key.tenant, ShedReason.KEY_TOKENS)
+            raise
 
     def _settle(self, reservation: Reservation, used: int) -> None:
         try:

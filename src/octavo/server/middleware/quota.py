@@ -7,6 +7,7 @@ from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.engine.frontend.ledger import Ledger, ShedReason
 from octavo.errors import OctavoError, RateLimitError
 from octavo.server.access.key_file import ApiKey
 from octavo.server.access.usage import UsageStore
@@ -21,8 +22,9 @@ LIMIT_HEADERS = tuple(
 class QuotaMiddleware:
     """Guards POST routes, the ones that make work. Tokens are reserved where the engine is asked (access.metered)."""
 
-    def __init__(self, app: ASGIApp, usage: UsageStore) -> None:
+    def __init__(self, app: ASGIApp, usage: UsageStore, ledger: Ledger) -> None:
         self._app = app
+        self._ledger = ledger
         self._usage = usage
         self._running: Counter[str] = Counter()
 
@@ -50,11 +52,16 @@ class QuotaMiddleware:
     def _enter(self, key: ApiKey) -> None:
         most = key.limits.max_concurrent_requests
         if most is not None and self._running[key.name] >= most:
+            self._ledger.shed(key.tenant, ShedReason.KEY_CONCURRENCY)
             raise RateLimitError(
                 f"this API key runs {most} requests already, as many as it may at the same time",
                 retry_after_s=CONCURRENCY_RETRY_S,
             )
-        self._usage.take_request(key.name, key.limits)
+        try:
+            self._usage.take_request(key.name, key.limits)
+        except RateLimitError:
+            self._ledger.shed(key.tenant, ShedReason.KEY_REQUESTS)
+            raise
         self._running[key.name] += 1
 
     def _headers(self, key: ApiKey) -> list[tuple[bytes, bytes]]:

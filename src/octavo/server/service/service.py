@@ -109,9 +109,8 @@ class Service:
             tokenizer.require_fits(text, limit, "prompt")
             return tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
-        if truncation is None:
-            return await asyncio.to_thread(encode, max_tokens)
-        return await asyncio.to_thread(self._cut, encode, truncation)
+        run = partial(encode, max_tokens) if truncation is None else partial(self._cut, encode, truncation)
+        return await self._timed(None, run)
 
     def _cut(self, encode: Callable[[int], list[int]], truncation: Truncation) -> list[int]:
         """What `encode` gives within a limit of its own, cut."""
@@ -164,7 +163,14 @@ class Service:
             )
 
         run = partial(encode, max_tokens) if truncation is None else partial(self._cut, encode, truncation)
-        return await asyncio.get_running_loop().run_in_executor(self._chat_threads, run)
+        return await self._timed(self._chat_threads, run)
+
+    async def _timed(self, threads: ThreadPoolExecutor | None, run: Callable[[], list[int]]) -> list[int]:
+        """Run it in a thread; its time, waiting for one included, counts as that of a prompt."""
+        start_s = time.perf_counter()
+        token_ids = await asyncio.get_running_loop().run_in_executor(threads, run)
+        self.engine.ledger.tokenize_times.observe(time.perf_counter() - start_s)
+        return token_ids
 
     def check_ids(self, ids: list[Any], param: str) -> list[int]:
         """ids unless one is no token id of the vocabulary: InvalidRequestError."""
