@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("octavo.cli.simulate:simulate", "Run a trace through the scheduler, without a model: plan a fleet."),
     "tune": ("octavo.cli.tune:tune", "Find the settings that carry a trace best."),
     "eval": ("octavo.cli.eval:evaluate", "Measure accuracy: perplexity on a text, divergence between two storage types."),
+    "doctor": ("octavo.cli.doctor:doctor", "Check what keeps a server from starting, and how to mend it."),
     "collect-env": ("octavo.cli.collect_env:collect_env", "Print what a bug report needs: versions, CPU, memory, limits."),
 }
 """name -> (where it lives, its line in the help). The line is repeated here so that the help imports no command."""

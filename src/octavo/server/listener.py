@@ -33,7 +33,9 @@ def bind(host: str, port: int) -> socket.socket:
         sock.close()
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(
-            f"cannot listen on {host}:{port}: {reason}; choose another --port (0 picks a free one) or --host", param="port"
+            f"cannot listen on {host}:{port}: {reason}; choose another --port (0 picks a free one) or --host; "
+            "`octavo doctor` says who has it",
+            param="port",
         ) from None
     return sock
 
