@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.fakes_server import FakeEngine

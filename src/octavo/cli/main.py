@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "keys": ("octavo.cli.keys:keys", "Add, list and revoke API keys with limits."),
     "pull": ("octavo.cli.pull:pull", "Fetch a model into the cache."),
     "bench": ("octavo.cli.bench:bench", "Measure latency, throughput, or a running server."),
+    "benchmark": ("octavo.cli.benchmark:benchmark", "Run a batch offline; --profile says where the time goes, with advice."),
     "simulate": ("octavo.cli.simulate:simulate", "Run a trace through the scheduler, without a model: plan a fleet."),
     "tune": ("octavo.cli.tune:tune", "Find the settings that carry a trace best."),
     "eval": ("octavo.cli.eval:evaluate", "Measure accuracy: perplexity on a text, divergence between two storage types."),

@@ -92,7 +92,8 @@ class MeteredEngine:
         """As the engine's; what is delivered is charged. Raises besides: RateLimitError."""
         self._check_priority(options)
         if len(prompt) > self.max_model_len:
-            raise ContextLengthError.of_prompt(f"the prompt has {len(prompt)} tokens", self.max_model_len, "prompt")
+            found = f"the prompt has {len(prompt)} tokens"
+            raise ContextLengthError.of_prompt(found, self.max_model_len, "prompt", "truncate_prompt_tokens")
         reservation = self._reserve(len(prompt), len(prompt))
         used = 0
         try:
