@@ -15,7 +15,7 @@ from tests.server.conftest import MODEL, LiveServer, live_server
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from octavo.server.app import create_app
-from octavo.server.middleware.auth import PUBLIC_PATHS
+from octavo.server.middleware.auth import PUBLIC_PATHS, is_admin
 from octavo.server.run import check_keys
 
 KEY = "s3cret-ключ"
@@ -51,7 +51,7 @@ def test_every_route_needs_the_key(guarded: LiveServer, method: str, path: str) 
     if path in PUBLIC_PATHS:
         assert answer.status_code == 200
         return
-    if path.startswith("/admin"):
+    if is_admin(path):
         assert answer.status_code == 403
         return
     assert answer.status_code == 401
@@ -74,7 +74,7 @@ def test_two_authorization_headers_are_refused(guarded: LiveServer) -> None:
 def test_the_right_key_opens_every_get_route(guarded: LiveServer, scheme: str) -> None:
     headers = {b"authorization": f"{scheme} {KEY}".encode()}
     for method, path in all_routes():
-        if method == "GET" and not path.startswith("/admin"):
+        if method == "GET" and not is_admin(path):
             assert httpx.get(guarded.url + path, headers=headers).status_code == 200, path
 
 
@@ -82,7 +82,7 @@ def test_public_paths_are_the_probes_alone() -> None:
     assert frozenset({"/health", "/ready"}) == PUBLIC_PATHS
 
 
-ADMIN = [(method, path) for method, path in all_routes() if path.startswith("/admin")]
+ADMIN = [(method, path) for method, path in all_routes() if is_admin(path)]
 
 
 def test_there_are_admin_routes() -> None:
@@ -118,7 +118,7 @@ def test_each_route_opens_for_the_keys_it_is_meant_for(two_doors: LiveServer, me
         headers = {} if key is None else {b"authorization": key.encode()}
         status = httpx.request(method, two_doors.url + path, headers=headers).status_code
         found[name] = 401 if status == 401 else "opens"
-    opened = set(keys) if path in PUBLIC_PATHS else {"admin"} if path.startswith("/admin") else {"user"}
+    opened = set(keys) if path in PUBLIC_PATHS else {"admin"} if is_admin(path) else {"user"}
     assert found == REFUSED | dict.fromkeys(opened, "opens")
 
 

@@ -60,26 +60,12 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
     admin.check_prefix(config.metrics_prefix)
     inflight, api_keys = Inflight(), read_api_keys(config)
     usage = open_usage(config)
-    service = Service(
-        engine=engine,
-        model_names=tuple(model_names),
-        trusts_request_templates=config.trust_request_chat_template,
-        content_format=CONTENT_FORMATS[config.chat_template_content_format],
-        template_kwargs=object_of(config.default_chat_template_kwargs, "default_chat_template_kwargs"),
-        response_role=config.response_role,
-        system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
-        dialect=choose_dialect(
-            engine.chat_template.sources,
-            knows_tools=engine.chat_template.knows_tools,
-            tool_parser=config.tool_call_parser,
-            reasoning_parser=config.reasoning_parser,
-        ),
-    )
+    service = make_service(engine, config, model_names)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await engine.shutdown()
+        await app.state.context.service.engine.shutdown()
         if usage is not None:
             usage.close()
 
@@ -103,6 +89,25 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
     install_schema(app)
     _add_middleware(app, app.state.context)
     return app
+
+
+def make_service(engine: Engine, config: ServerConfig, model_names: Sequence[str]) -> Service:
+    """The service that answers for engine under model_names. Raises ConfigError for settings that do not fit its model."""
+    return Service(
+        engine=engine,
+        model_names=tuple(model_names),
+        trusts_request_templates=config.trust_request_chat_template,
+        content_format=CONTENT_FORMATS[config.chat_template_content_format],
+        template_kwargs=object_of(config.default_chat_template_kwargs, "default_chat_template_kwargs"),
+        response_role=config.response_role,
+        system_fingerprint=f"octavo-{__version__}-{engine.weights_version[:12]}",
+        dialect=choose_dialect(
+            engine.chat_template.sources,
+            knows_tools=engine.chat_template.knows_tools,
+            tool_parser=config.tool_call_parser,
+            reasoning_parser=config.reasoning_parser,
+        ),
+    )
 
 
 def _add_routes(app: FastAPI, config: ServerConfig) -> None:
@@ -148,6 +153,7 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     get("/admin/config", control.config)
     get("/admin/memory", control.memory)
     post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)
+    post("/reload", control.reload_model, control.ReloadBody)
 
 
 def _add_middleware(app: FastAPI, context: ServerContext) -> None:
@@ -155,8 +161,8 @@ def _add_middleware(app: FastAPI, context: ServerContext) -> None:
     config = context.config
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
     if context.usage is not None:
-        app.add_middleware(QuotaMiddleware, usage=context.usage, ledger=context.service.engine.ledger)
-    app.add_middleware(DrainMiddleware, inflight=context.inflight, check_health=context.service.engine.check_health)
+        app.add_middleware(QuotaMiddleware, context=context, usage=context.usage)
+    app.add_middleware(DrainMiddleware, context=context)
     app.add_middleware(
         AuthMiddleware,
         api_keys=context.keys,

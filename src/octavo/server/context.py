@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 from starlette.requests import Request
@@ -15,12 +15,16 @@ from octavo.server.access.usage import UsageStore
 from octavo.server.api_keys import ApiKeys
 from octavo.server.body_budget import BodyBudget
 from octavo.server.service.inflight import Inflight
+from octavo.server.service.occupancy import Occupancy
 from octavo.server.service.service import Service
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ServerContext:
-    """The service, and what HTTP adds to it. usage: of the keys of --api-keys; None without that file."""
+    """The service, and what HTTP adds to it. usage: of the keys of --api-keys; None without that file.
+
+    service is replaced when another model is loaded; a request keeps to the one that it began with.
+    """
 
     service: Service
     keys: ApiKeys
@@ -28,6 +32,7 @@ class ServerContext:
     config: ServerConfig
     inflight: Inflight
     bodies: BodyBudget
+    occupancy: Occupancy = field(default_factory=Occupancy)
 
 
 def context_of(request: Request) -> ServerContext:
@@ -38,7 +43,8 @@ def context_of(request: Request) -> ServerContext:
 def service_of(request: Request) -> Service:
     """The service behind the app that serves this request, within the limits of its API key."""
     context, key = context_of(request), _key_of(request)
-    return context.service if key is None or context.usage is None else service_for(context.service, key, context.usage)
+    service: Service = getattr(request.state, "service", context.service)
+    return service if key is None or context.usage is None else service_for(service, key, context.usage)
 
 
 def tenant_of(request: Request, user: str | None) -> str:

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from octavo.server.context import ServerContext
+    from octavo.server.model_reload import ModelReload
     from octavo.server.service.engine_face import Engine
+    from octavo.server.service.service import Service
 
 log = logging.getLogger("octavo.server")
 
@@ -61,8 +63,8 @@ def run_server(
     tls = tls_context(server_config)
     with listen_on(server_config) as sock:
         try:
-            engine_config = locate_model(with_key_weights(engine_config, keys), report)
-            asyncio_run(_serve(engine_config, server_config, sock, tls, started_s))
+            given = with_key_weights(engine_config, keys)
+            asyncio_run(_serve(locate_model(given, report), given, server_config, sock, tls, started_s))
         finally:
             remove_unix(sock, server_config)
 
@@ -100,6 +102,7 @@ def asyncio_run(main: Coroutine[Any, Any, None]) -> None:
 
 async def _serve(
     engine_config: EngineConfig,
+    given: EngineConfig,
     server_config: ServerConfig,
     sock: socket.socket,
     tls: ssl.SSLContext | None,
@@ -119,7 +122,8 @@ async def _serve(
         log.info("stopped before the server was ready")
         return
     try:
-        await _serve_app(_make_app(engine, engine_config, server_config), engine, server_config, sock, tls, started_s)
+        app = _make_app(engine, engine_config, server_config)
+        await _serve_app(app, given, server_config, sock, tls, started_s)
     finally:
         await engine.shutdown()
 
@@ -158,7 +162,7 @@ def _make_app(engine: Engine, engine_config: EngineConfig, server_config: Server
 
 async def _serve_app(
     app: FastAPI,
-    engine: Engine,
+    given: EngineConfig,
     server_config: ServerConfig,
     sock: socket.socket,
     tls: ssl.SSLContext | None,
@@ -192,7 +196,9 @@ async def _serve_app(
 
     # uvicorn would install handlers of its own, which stop at the first signal; ours drain first.
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
-    shutdown = Shutdown(engine, app.state.context.inflight, server_config.shutdown_timeout, stop)
+    context = app.state.context
+    shutdown = Shutdown(context, server_config.shutdown_timeout, stop)
+    app.state.model_reload = model_reload = _model_reload(context, given)
     notifier = _notifier(app.state.context)
 
     def on_signal() -> None:
@@ -211,9 +217,28 @@ async def _serve_app(
     finally:
         for task in watching:
             task.cancel()
-        if app.state.context.usage is not None:
-            app.state.context.usage.close()
+        await model_reload.close()
+        await context.service.engine.shutdown()
+        if context.usage is not None:
+            context.usage.close()
     log.info("stopped")
+
+
+def _model_reload(context: ServerContext, given: EngineConfig) -> ModelReload:
+    """given: the configuration before its model was located, so that names follow the model where none was chosen."""
+    from octavo.server.app import make_service
+    from octavo.server.model_reload import ModelReload
+
+    def config_of(path: str) -> EngineConfig:
+        return replace(given, loading=replace(given.loading, model=path, load_format="auto", tokenizer=None))
+
+    async def start(path: str) -> Engine:
+        return await _start_engine(config_of(path), context.config)
+
+    def service_of(engine: Engine, path: str) -> Service:
+        return make_service(engine, context.config, config_of(path).loading.served_names)
+
+    return ModelReload(context, start, service_of)
 
 
 def _notifier(context: ServerContext) -> Notifier:

@@ -15,6 +15,13 @@ PUBLIC_PATHS = frozenset({"/health", "/ready"})
 second."""
 
 ADMIN_PREFIX = "/admin"
+ADMIN_PATHS = frozenset({"/reload"})
+"""Admin routes that lie elsewhere."""
+
+
+def is_admin(path: str) -> bool:
+    """Whether the path asks for the admin key."""
+    return path in ADMIN_PATHS or path == ADMIN_PREFIX or path.startswith(f"{ADMIN_PREFIX}/")
 
 
 class AuthMiddleware:
@@ -48,7 +55,7 @@ class AuthMiddleware:
         path, keys = scope["path"], self._api_keys
         if path in self._open_paths:
             return None
-        if path == ADMIN_PREFIX or path.startswith(f"{ADMIN_PREFIX}/"):
+        if is_admin(path):
             keys = self._admin_keys
             if not keys:
                 message = "the admin routes are closed on this server; --admin-api-key KEY opens them to whoever has that key"

@@ -11,6 +11,7 @@ from octavo.engine.frontend.ledger import Ledger, ShedReason
 from octavo.errors import OctavoError, RateLimitError
 from octavo.server.access.key_file import ApiKey
 from octavo.server.access.usage import UsageStore
+from octavo.server.context import ServerContext
 from octavo.server.errors import response_of
 
 CONCURRENCY_RETRY_S = 1.0
@@ -22,9 +23,9 @@ LIMIT_HEADERS = tuple(
 class QuotaMiddleware:
     """Guards POST routes, the ones that make work. Tokens are reserved where the engine is asked (access.metered)."""
 
-    def __init__(self, app: ASGIApp, usage: UsageStore, ledger: Ledger) -> None:
+    def __init__(self, app: ASGIApp, context: ServerContext, usage: UsageStore) -> None:
         self._app = app
-        self._ledger = ledger
+        self._context = context
         self._usage = usage
         self._running: Counter[str] = Counter()
 
@@ -48,6 +49,10 @@ class QuotaMiddleware:
             await self._app(scope, receive, send_with_limits)
         finally:
             self._running[key.name] -= 1
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._context.service.engine.ledger
 
     def _enter(self, key: ApiKey) -> None:
         most = key.limits.max_concurrent_requests
