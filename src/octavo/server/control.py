@@ -80,7 +80,7 @@ async def reload_model(request: Request) -> Response:
         raise InvalidRequestError("model_path is empty; give a folder, a .gguf file or a name of the hub", param="model_path")
     reload: ModelReload | None = getattr(request.app.state, "model_reload", None)
     if reload is None:
-        raise InvalidRequestError("this app does not start engines, so it cannot load another model", code="unsupported")
+        raise InvalidRequestError("this app does not start engines, so it cannot load another model", code="unsupported_field")
     service = await reload.run(body.model_path, body.mode)
     answer = {"model": service.model_name, "system_fingerprint": service.system_fingerprint}
     return json_response(msgspec.json.encode(answer))

@@ -32,6 +32,7 @@ from octavo.server.tls import load_files, tls_context
 from octavo.streams import never_wait
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
 
     from octavo.server.context import ServerContext
@@ -160,18 +161,10 @@ def _make_app(engine: Engine, engine_config: EngineConfig, server_config: Server
     return create_app(engine, server_config, model_names=engine_config.loading.served_names)
 
 
-async def _serve_app(
-    app: FastAPI,
-    given: EngineConfig,
-    server_config: ServerConfig,
-    sock: socket.socket,
-    tls: ssl.SSLContext | None,
-    started_s: float,
-) -> None:
+def _uvicorn_config(app: FastAPI, tls: ssl.SSLContext | None) -> uvicorn.Config:
     import uvicorn
 
     from octavo.server.http_protocol import BoundedHttpProtocol
-    from octavo.server.shutdown import Shutdown
 
     config = uvicorn.Config(
         app,
@@ -187,7 +180,22 @@ async def _serve_app(
     )
     config.load()
     config.ssl = tls
-    server = uvicorn.Server(config)
+    return config
+
+
+async def _serve_app(
+    app: FastAPI,
+    given: EngineConfig,
+    server_config: ServerConfig,
+    sock: socket.socket,
+    tls: ssl.SSLContext | None,
+    started_s: float,
+) -> None:
+    import uvicorn
+
+    from octavo.server.shutdown import Shutdown
+
+    server = uvicorn.Server(_uvicorn_config(app, tls))
     _adopt_logs()
 
     def stop(at_once: bool) -> None:
