@@ -18,7 +18,7 @@ def core_stats(
     num_tunings: int,
 ) -> CoreStats:
     """The figures of scheduler and KV cache with the core's own counters."""
-    preemption = scheduler.preemption
+    preemption, drafts = scheduler.preemption, scheduler.speculation.stats
     return CoreStats(
         num_running=scheduler.num_running,
         num_waiting=scheduler.num_waiting,
@@ -42,4 +42,7 @@ def core_stats(
         step_time_counts=step_times.counts,
         step_token_counts=step_tokens.counts,
         num_step_tokens=int(step_tokens.total),
+        num_drafts=drafts.num_drafts,
+        num_draft_tokens=drafts.num_draft_tokens,
+        accepted_at=drafts.accepted_at,
     )

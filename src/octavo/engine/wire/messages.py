@@ -89,6 +89,7 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     prompt_logprobs  those of prompt positions that became known, in order, the first being position 1
     finish_reason    value of sequence.FinishReason; set exactly once, in the last output of the choice
     num_cached       prompt tokens that came from the prefix cache (-1: not known yet)
+    num_drafted      guesses that the step verified for it; num_accepted: those of them that are among token_ids
     pooled           what the hidden states come to (see step.PooledVector); of a request that is pooled, with its end
     """
 
@@ -103,6 +104,8 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     num_cached: int = -1
     num_preemptions: int = 0
     pooled: bytes = b""
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
 class CoreStats(msgspec.Struct, array_like=True):
@@ -113,6 +116,8 @@ class CoreStats(msgspec.Struct, array_like=True):
     num_swap_failures     blocks that could not be written there, or read back
     step_*_counts         steps by engine.buckets.STEP_S and STEP_TOKENS; empty before the first one
     num_step_tokens       tokens that steps computed
+    num_drafts            shares of sequences that had guesses; num_draft_tokens: their guesses
+    accepted_at           accepted guesses by their place behind the last token
     prefix_hits_*         those of prefix_hits found in freed blocks and in the swap space; the others are of running sequences
     """
 
@@ -138,6 +143,9 @@ class CoreStats(msgspec.Struct, array_like=True):
     step_time_counts: list[int] = []
     step_token_counts: list[int] = []
     num_step_tokens: int = 0
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    accepted_at: list[int] = []
 
 
 class StepOutputs(msgspec.Struct, tag="step"):
