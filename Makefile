@@ -4,6 +4,7 @@
 # make schemas SCHEMAS=FILE   send each JSON schema of a file to a server and check the answers (10 minutes for 300)
 # make sanitize   build the native core with ASan and UBSan into build/sanitize, run its tests and a slice of the fuzz under them
 # make test-clients   install clients of other makers (400 MB) and run the tests that ask through them
+# make check-deploy   deploy/ with promtool, helm and systemd-analyze, as far as they are installed
 # make lint    ruff, mypy, house checks
 # make bench   the figures of docs/performance.md
 # make oracle  rebuild the golden files with torch and transformers (slow, large download)
@@ -17,7 +18,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=
 
-.PHONY: serve chat test test-clients fuzz schemas sanitize lint bench oracle clean
+.PHONY: serve chat test test-clients fuzz schemas sanitize lint check-deploy bench oracle clean
 
 serve: $(STAMPS)/install
 	@$(BIN)/octavo serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -38,6 +39,15 @@ lint: $(STAMPS)/dev
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/house
+
+check-deploy: $(STAMPS)/dev
+	$(BIN)/python -m pytest tests/unit/test_deploy.py
+	if command -v promtool >/dev/null; then promtool check rules deploy/prometheus/alerts.yaml && \
+		promtool test rules deploy/prometheus/alerts_test.yaml; else echo "promtool is not installed (Debian: prometheus)"; fi
+	if command -v helm >/dev/null; then helm lint deploy/helm/octavo && helm template demo deploy/helm/octavo >/dev/null; \
+		else echo "helm is not installed"; fi
+	if command -v systemd-analyze >/dev/null; then systemd-analyze verify deploy/systemd/octavo.service 2>&1 | \
+		grep -v "is not executable" || true; fi
 
 fuzz: $(STAMPS)/dev
 	$(BIN)/python -m tests.fuzz.files $(ARGS)

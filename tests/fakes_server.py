@@ -19,6 +19,7 @@ from octavo.config.cache import GIB
 from octavo.config.changes import Changes, apply_changes, settings_in_force
 from octavo.config.model import ModelConfig, RopeConfig
 from octavo.engine.frontend.input import InputProcessor
+from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
 from octavo.engine.frontend.places import Places
@@ -96,6 +97,7 @@ class FakeEngine:
         self.resolved_config = resolved_config()
         self.places = Places()
         self.metrics = CollectorRegistry()
+        self.ledger = Ledger()
         self.weights_version = "0123456789abcdef"
         self.release = asyncio.Event()
         self.release.set()

@@ -108,6 +108,18 @@ class OverloadedError(OctavoError):
         self.retry_after_s = retry_after_s
 
 
+class RateLimitError(OctavoError):
+    """An API key has used what it may for now; its client should come back after `retry_after_s` seconds."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+    type = "rate_limit_error"
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class EngineDeadError(OctavoError):
     """The engine process ended while the request ran, or is not up."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from datetime import datetime, timezone
 from typing import TextIO
 
 _HANDLER_NAME = "octavo"
@@ -23,18 +24,36 @@ def fields(**values: object) -> str:
     return " ".join(f"{key}={_quote(value)}" for key, value in values.items() if value is not None)
 
 
-def setup_logging(level: str, stream: TextIO | None = None) -> None:
+def setup_logging(level: str, stream: TextIO | None = None, *, style: str = "text") -> None:
     """Print octavo's messages from `level` (debug, info, warning, error) on. Only entry points call this; a library user's own
-    logging setup is left alone."""
+    logging setup is left alone. style: "text", or "json" for an object per line."""
     logger = logging.getLogger("octavo")
     for old in [handler for handler in logger.handlers if handler.get_name() == _HANDLER_NAME]:
         logger.removeHandler(old)
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.set_name(_HANDLER_NAME)
-    handler.setFormatter(_Formatter("%(asctime)s %(levelname)-7s %(room)s %(message)s", datefmt="%H:%M:%S"))
+    plain = _Formatter("%(asctime)s %(levelname)-7s %(room)s %(message)s", datefmt="%H:%M:%S")
+    handler.setFormatter(_JsonFormatter() if style == "json" else plain)
     logger.addHandler(handler)
     logger.setLevel(level.upper())
     logger.propagate = False
+
+
+def style_in_force() -> str:
+    """How this process writes its log: for processes that it starts."""
+    handlers = logging.getLogger("octavo").handlers
+    return "json" if any(isinstance(handler.formatter, _JsonFormatter) for handler in handlers) else "text"
+
+
+class _JsonFormatter(logging.Formatter):
+    """{"time", "level", "logger", "message"}, "exception" where there is one, and the record's own `facts`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time_s = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        line = {"time": time_s, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        if record.exc_info is not None:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps({**line, **getattr(record, "facts", {})}, ensure_ascii=False, default=str)
 
 
 class _Formatter(logging.Formatter):

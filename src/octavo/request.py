@@ -27,6 +27,7 @@ class RequestOptions:
     priority    lower is served first, for policies that look at it
     cache_salt  requests share prefix-cache blocks only with equal salts
     tenant      whose it is, for the policy fair and for the bill
+    is_continuation  a further step of a request (of its beam search): its prompt has been counted
     prediction  what the answer is likely to be like: guesses of its tokens are taken from it
     timeout_s   seconds after which it ends with what it has: finish_reason "length", stop_reason "timeout"; None: never
     """
@@ -35,6 +36,7 @@ class RequestOptions:
     cache_salt: str = ""
     tenant: str = DEFAULT_TENANT
     timeout_s: float | None = None
+    is_continuation: bool = False
     prediction: str = ""
 
     def validate(self) -> None:

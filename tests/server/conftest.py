@@ -20,7 +20,7 @@ from tests.fakes_server import FakeEngine
 from octavo.config.server import ServerConfig
 from octavo.server.app import create_app
 from octavo.server.http_protocol import BoundedHttpProtocol
-from octavo.server.run import bind
+from octavo.server.listener import bind
 
 MODEL = "fake-model"
 MAX_BODY_SIZE = 2**16

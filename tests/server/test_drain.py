@@ -17,7 +17,7 @@ def make_shutdown(server: LiveServer, timeout_s: float) -> Shutdown:
         server.server.should_exit = True
         server.server.force_exit = at_once
 
-    return Shutdown(server.engine, server.app.state.context.inflight, timeout_s, stop)
+    return Shutdown(server.app.state.context, timeout_s, stop)
 
 
 class Running:

@@ -19,11 +19,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("octavo.cli.chat:chat", "Talk to a model in the terminal."),
     "complete": ("octavo.cli.complete:complete", "Continue a text, from --prompt or from standard input."),
     "run-batch": ("octavo.cli.run_batch:run_batch_command", "Answer a file of requests, in OpenAI's batch format."),
+    "keys": ("octavo.cli.keys:keys", "Add, list and revoke API keys with limits."),
     "pull": ("octavo.cli.pull:pull", "Fetch a model into the cache."),
     "bench": ("octavo.cli.bench:bench", "Measure latency, throughput, or a running server."),
+    "benchmark": ("octavo.cli.benchmark:benchmark", "Run a batch offline; --profile says where the time goes, with advice."),
     "simulate": ("octavo.cli.simulate:simulate", "Run a trace through the scheduler, without a model: plan a fleet."),
     "tune": ("octavo.cli.tune:tune", "Find the settings that carry a trace best."),
     "eval": ("octavo.cli.eval:evaluate", "Measure accuracy: perplexity on a text, divergence between two storage types."),
+    "doctor": ("octavo.cli.doctor:doctor", "Check what keeps a server from starting, and how to mend it."),
     "collect-env": ("octavo.cli.collect_env:collect_env", "Print what a bug report needs: versions, CPU, memory, limits."),
 }
 """name -> (where it lives, its line in the help). The line is repeated here so that the help imports no command."""

@@ -15,14 +15,36 @@ from octavo.errors import ConfigError
 class ServerConfig:
     host: str = option("127.0.0.1", "Address to listen on. 0.0.0.0 opens the server to the network: set --api-key too.")
     port: int = option(8000, "Port to listen on; 0 picks a free one.", low=0, high=65535)
-    api_key: str | None = option(None, "Key that every route but /health and /admin asks for as 'Authorization: Bearer KEY'.")
+    api_key: str | None = option(
+        None, "Key that every route but /health, /ready and /admin asks for as 'Authorization: Bearer KEY'."
+    )
     api_key_file: str | None = option(
         None,
         "File of further keys, one 'NAME KEY' per line. With several keys, each name is a tenant: see --scheduler-policy fair.",
         metavar="FILE",
     )
+    api_keys: str | None = option(
+        None,
+        "File of keys with limits, TOML or JSON, which `octavo keys` writes; it is read again when it changes or SIGHUP comes.",
+        metavar="FILE",
+    )
+    usage_db: str | None = option(
+        None,
+        "SQLite file for what the keys of --api-keys have used. Default: beside their file, .usage.sqlite3 behind its name.",
+        metavar="FILE",
+    )
+    metrics_without_key: bool = option(False, "Let anybody read /metrics, without a key.")
     admin_api_key: str | None = option(
         None, "Key of the /admin routes, another one than --api-key. Default: those routes are closed."
+    )
+    uds: str | None = option(None, "Unix socket to listen on, in place of --host and --port.", metavar="PATH")
+    ssl_keyfile: str | None = option(None, "Private key of the server's certificate: serve HTTPS.", metavar="FILE")
+    ssl_certfile: str | None = option(
+        None, "Certificate of the server, with those that lead to its root. It is read again when it changes.", metavar="FILE"
+    )
+    ssl_ca_certs: str | None = option(None, "Certificates of those who sign certificates of clients.", metavar="FILE")
+    ssl_cert_reqs: int = option(
+        0, "Certificates of clients: 0 asks for none, 1 checks one that is shown, 2 refuses clients without.", low=0, high=2
     )
     allowed_origins: str = option(
         "*",
@@ -76,6 +98,10 @@ class ServerConfig:
     shutdown_timeout: float = option(
         30.0, "Seconds that running requests get to finish after SIGTERM.", low=0, high=86400, metavar="SECONDS"
     )
+    metrics_prefix: str = option(
+        "octavo", "First part of all names in /metrics; with vllm, dashboards made for vLLM show this server.", metavar="NAME"
+    )
+    log_format: str = option("text", "text: a line to read; json: an object per line, to collect.", choices=("text", "json"))
     log_level: str = option("info", "Least severe log message to print.", choices=("debug", "info", "warning", "error"))
     disable_log_requests: bool = option(False, "Do not print one line per finished request.")
     disable_log_stats: bool = option(False, "Do not print the periodic statistics line.")

@@ -62,7 +62,6 @@ _NO_LORA = "there are no adapters: merge it into the weights first (merge_and_un
 _NO_GPU = "it tunes GPUs, and nothing here needs it"
 _TEXT_ONLY = "models read text only, so nothing is limited or cached for images, audio or video"
 _ONE_PROCESS = "one process computes with all CPUs (num_threads); for more, start several servers behind a load balancer"
-_NO_TLS = "put a proxy that speaks TLS in front (nginx, caddy)"
 _ONE_GRAMMAR = "forms are kept by llguidance, there is no other backend; see docs/structured_outputs.md"
 _NO_PYTHON_SAMPLING = (
     "the sampler is native and calls no Python; use logit_bias, allowed_token_ids, bad_words or structured_outputs"
@@ -223,10 +222,12 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         same("allow_credentials"),
         same("enable_tokenizer_info_endpoint"),
         warns("enable_server_load_tracking", "GET /load always tells it", True, switch=True),
-        refuses("uds", "listen on --host and --port"),
-        refuses("ssl_keyfile", _NO_TLS),
-        refuses("ssl_certfile", _NO_TLS),
-        refuses("ssl_ca_certs", _NO_TLS),
+        same("uds"),
+        same("ssl_keyfile"),
+        same("ssl_certfile"),
+        same("ssl_ca_certs"),
+        same("ssl_cert_reqs"),
+        warns("enable_ssl_refresh", "a certificate that changes is always read again", True, switch=True),
         refuses("middleware", "put a proxy in front"),
         sets(
             "uvicorn_log_level",

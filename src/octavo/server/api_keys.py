@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from octavo.request import MAX_TENANT_LENGTH
+from octavo.server.access.key_file import ApiKey, digest_of, read_key_file
+from octavo.server.access.limits import NO_LIMITS
 
 MAX_FILE_BYTES = 2**20
 SINGLE_KEY_NAME = "default"
@@ -19,28 +20,35 @@ SINGLE_KEY_NAME = "default"
 class ApiKeys:
     """Keys by the names of their owners. Only digests are kept, and every one is compared: time tells neither length nor name.
 
-    names_tenants  with several keys, the key says whose request it is; with one, the request's `user` field does
+    names_tenants  the key says whose request it is; with a single key, which has no name, the request's `user` field does
     """
 
-    def __init__(self, keys: Mapping[str, str]) -> None:
-        self._digests = [(name, hashlib.sha256(key.encode()).digest()) for name, key in keys.items()]
-        self.names_tenants = len(keys) > 1
+    def __init__(self, keys: Sequence[ApiKey] = (), *, names_tenants: bool = False) -> None:
+        self._keys = list(keys)
+        self.names_tenants = names_tenants
 
     def __len__(self) -> int:
-        return len(self._digests)
+        return len(self._keys)
 
-    def owner(self, key: bytes) -> str | None:
-        """Name of the owner; None for a wrong key."""
-        given = hashlib.sha256(key).digest()
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(self._keys)
+
+    def find(self, key: bytes) -> ApiKey | None:
+        """The entry of a key; None for a wrong key."""
+        given = digest_of(key)
         found = None
-        for name, digest in self._digests:
-            if hmac.compare_digest(given, digest):
-                found = name
+        for entry in self._keys:
+            if hmac.compare_digest(given, entry.digest):
+                found = entry
         return found
+
+    def take_over(self, others: ApiKeys) -> None:
+        """These keys from now on, and no others."""
+        self._keys, self.names_tenants = list(others), others.names_tenants
 
 
 def read_api_keys(config: ServerConfig) -> ApiKeys:
-    """The key of --api-key and those of --api-key-file. Raises ConfigError naming file and line; never shows a key."""
+    """The keys of --api-key, --api-key-file and --api-keys. Raises ConfigError naming file and place; never shows a key."""
     keys: dict[str, str] = {}
     if config.api_key is not None:
         keys[SINGLE_KEY_NAME] = config.api_key
@@ -57,9 +65,26 @@ def read_api_keys(config: ServerConfig) -> ApiKeys:
             _take_line(keys, line.split(), f"{path}:{number}")
         if not keys:
             raise _error(f"{path}: has no key; write one 'NAME KEY' per line")
-    if config.admin_api_key in keys.values():
-        raise _error(f"{config.api_key_file}: has the key of --admin-api-key: that client would be an admin")
-    return ApiKeys(keys)
+    entries = [ApiKey(name, digest_of(key.encode()), NO_LIMITS) for name, key in keys.items()]
+    if config.api_keys is not None:
+        entries += _limited_keys(Path(config.api_keys), entries)
+    if config.admin_api_key is not None:
+        admin = digest_of(config.admin_api_key.encode())
+        name = next((entry.name for entry in entries if entry.digest == admin), None)
+        if name is not None:
+            raise _error(f"the key {name!r} is also --admin-api-key: that client would be an admin")
+    return ApiKeys(entries, names_tenants=len(entries) > 1 or config.api_keys is not None)
+
+
+def _limited_keys(path: Path, others: Sequence[ApiKey]) -> list[ApiKey]:
+    entries = read_key_file(path)
+    if not entries:
+        raise ConfigError(f"--api-keys {path}: has no key; `octavo keys add NAME --file {path}` makes one", param="api_keys")
+    names, digests = {key.name for key in others}, {key.digest for key in others}
+    for entry in entries:
+        if entry.name in names or entry.digest in digests:
+            raise ConfigError(f"--api-keys {path}: the key {entry.name!r} stands in --api-key-file, too", param="api_keys")
+    return entries
 
 
 def _take_line(keys: dict[str, str], words: list[str], place: str) -> None:

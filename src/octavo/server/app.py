@@ -14,18 +14,20 @@ from octavo import __version__
 from octavo.config.server import ServerConfig, object_of, words_of
 from octavo.dialogue.dialect import choose_dialect
 from octavo.server import admin, control
+from octavo.server.access.usage import open_usage
 from octavo.server.anthropic.body import CountTokensBody, MessagesBody
 from octavo.server.anthropic.route import count_tokens, create_message
-from octavo.server.api_keys import ApiKeys, read_api_keys
+from octavo.server.api_keys import read_api_keys
 from octavo.server.body import Body
 from octavo.server.body_budget import BodyBudget
 from octavo.server.context import ServerContext
 from octavo.server.errors import install_handlers
 from octavo.server.middleware.access_log import AccessLogMiddleware
-from octavo.server.middleware.auth import AuthMiddleware
+from octavo.server.middleware.auth import PUBLIC_PATHS, AuthMiddleware
 from octavo.server.middleware.drain import DrainMiddleware
 from octavo.server.middleware.limits import BodyLimitMiddleware
 from octavo.server.middleware.paths import PathMiddleware
+from octavo.server.middleware.quota import LIMIT_HEADERS, QuotaMiddleware
 from octavo.server.middleware.request_id import RequestIdMiddleware
 from octavo.server.ollama.models import closed
 from octavo.server.ollama.routes import BODY_ROUTES, CLOSED_ROUTES, READ_ROUTES
@@ -55,11 +57,45 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
 
     The context is at `app.state.context`; `context.inflight` is the door that a drain closes.
     """
+    admin.check_prefix(config.metrics_prefix)
     inflight, api_keys = Inflight(), read_api_keys(config)
-    service = Service(
+    usage = open_usage(config)
+    service = make_service(engine, config, model_names)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await app.state.context.service.engine.shutdown()
+        if usage is not None:
+            usage.close()
+
+    app = FastAPI(
+        title="octavo",
+        version=__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        openapi_url=None if config.disable_fastapi_docs else "/openapi.json",
+    )
+    app.state.context = ServerContext(
+        service=service,
+        keys=api_keys,
+        usage=usage,
+        config=config,
+        inflight=inflight,
+        bodies=BodyBudget(config.max_body_size),
+    )
+    _add_routes(app, config)
+    install_handlers(app)
+    install_schema(app)
+    _add_middleware(app, app.state.context)
+    return app
+
+
+def make_service(engine: Engine, config: ServerConfig, model_names: Sequence[str]) -> Service:
+    """The service that answers for engine under model_names. Raises ConfigError for settings that do not fit its model."""
+    return Service(
         engine=engine,
         model_names=tuple(model_names),
-        key_names_tenant=api_keys.names_tenants,
         trusts_request_templates=config.trust_request_chat_template,
         content_format=CONTENT_FORMATS[config.chat_template_content_format],
         template_kwargs=object_of(config.default_chat_template_kwargs, "default_chat_template_kwargs"),
@@ -72,27 +108,6 @@ def create_app(engine: Engine, config: ServerConfig, *, model_names: Sequence[st
             reasoning_parser=config.reasoning_parser,
         ),
     )
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
-        await engine.shutdown()
-
-    app = FastAPI(
-        title="octavo",
-        version=__version__,
-        lifespan=lifespan,
-        redirect_slashes=False,
-        openapi_url=None if config.disable_fastapi_docs else "/openapi.json",
-    )
-    app.state.context = ServerContext(
-        service=service, config=config, inflight=inflight, bodies=BodyBudget(config.max_body_size)
-    )
-    _add_routes(app, config)
-    install_handlers(app)
-    install_schema(app)
-    _add_middleware(app, config, api_keys, inflight, engine.check_health)
-    return app
 
 
 def _add_routes(app: FastAPI, config: ServerConfig) -> None:
@@ -122,6 +137,7 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     post("/tokenize", tokenize, TokenizeBody)
     post("/detokenize", detokenize, DetokenizeBody)
     get("/health", admin.health)
+    get("/health/detail", admin.health_detail)
     get("/ready", admin.ready)
     get("/metrics", admin.metrics)
     get("/load", admin.load)
@@ -137,15 +153,22 @@ def _add_routes(app: FastAPI, config: ServerConfig) -> None:
     get("/admin/config", control.config)
     get("/admin/memory", control.memory)
     post("/admin/reconfigure", control.reconfigure, control.ReconfigureBody)
+    post("/reload", control.reload_model, control.ReloadBody)
 
 
-def _add_middleware(
-    app: FastAPI, config: ServerConfig, api_keys: ApiKeys, inflight: Inflight, check_health: Callable[[], Awaitable[None]]
-) -> None:
-    """Added last means run first: id, log, pages of other origins, path, key, drain, size."""
+def _add_middleware(app: FastAPI, context: ServerContext) -> None:
+    """Added last means run first: id, log, pages of other origins, path, key, drain, quota, size."""
+    config = context.config
     app.add_middleware(BodyLimitMiddleware, max_body_size=config.max_body_size)
-    app.add_middleware(DrainMiddleware, inflight=inflight, check_health=check_health)
-    app.add_middleware(AuthMiddleware, api_keys=api_keys, admin_api_key=config.admin_api_key)
+    if context.usage is not None:
+        app.add_middleware(QuotaMiddleware, context=context, usage=context.usage)
+    app.add_middleware(DrainMiddleware, context=context)
+    app.add_middleware(
+        AuthMiddleware,
+        api_keys=context.keys,
+        admin_api_key=config.admin_api_key,
+        open_paths=PUBLIC_PATHS | ({"/metrics"} if config.metrics_without_key else set()),
+    )
     app.add_middleware(PathMiddleware, root_path=config.root_path)
     origins = words_of(config.allowed_origins, "allowed_origins")
     if origins:
@@ -155,7 +178,7 @@ def _add_middleware(
             allow_methods=words_of(config.allowed_methods, "allowed_methods"),
             allow_headers=words_of(config.allowed_headers, "allowed_headers"),
             allow_credentials=config.allow_credentials,
-            expose_headers=("x-request-id", "retry-after"),
+            expose_headers=("x-request-id", "retry-after", *LIMIT_HEADERS),
         )
     if not config.disable_log_requests:
         app.add_middleware(AccessLogMiddleware)

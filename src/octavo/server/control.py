@@ -10,11 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.config.changes import Changes, settings_in_force
+from octavo.errors import InvalidRequestError
 from octavo.kvcache.report import BLOCK_LETTERS
 from octavo.server.body import Body, Int64, parse_body
 from octavo.server.context import service_of
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
+from octavo.server.model_reload import ModelReload
+
+RELOAD_MODES = ("drain", "abort")
 
 # 64 bits are what the wire to the core holds; the core knows the narrower limits.
 _FIELDS: dict[str, Any] = {
@@ -48,6 +52,37 @@ async def reconfigure(request: Request) -> Response:
         "num_moved_tokens": report.num_moved_tokens,
         "duration_s": report.duration_s,
     }
+    return json_response(msgspec.json.encode(answer))
+
+
+class ReloadBody(Body):
+    """model_path: a folder, a .gguf file or a name of the hub. mode: what becomes of requests under way."""
+
+    model_path: str
+    mode: str = "drain"
+
+
+async def reload_model(request: Request) -> Response:
+    """POST /reload: {"model_path", "mode"}: serve another model; {"model", "system_fingerprint", "description"} when it does.
+
+    400 names model_path for a model that cannot be served, and the one before goes on then.
+    """
+    body = parse_body(ReloadBody, await read_json_object(request), {})
+    if body.mode == "recompute":
+        raise InvalidRequestError(
+            "mode recompute is not offered: an answer is never continued by another model than the one that began it; use "
+            "drain or abort",
+            param="mode",
+        )
+    if body.mode not in RELOAD_MODES:
+        raise InvalidRequestError(f"mode is {body.mode[:100]!r}; it must be {' or '.join(RELOAD_MODES)}", param="mode")
+    if not body.model_path.strip():
+        raise InvalidRequestError("model_path is empty; give a folder, a .gguf file or a name of the hub", param="model_path")
+    reload: ModelReload | None = getattr(request.app.state, "model_reload", None)
+    if reload is None:
+        raise InvalidRequestError("this app does not start engines, so it cannot load another model", code="unsupported_field")
+    service = await reload.run(body.model_path, body.mode)
+    answer = {"model": service.model_name, "system_fingerprint": service.system_fingerprint}
     return json_response(msgspec.json.encode(answer))
 
 

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.errors import AuthenticationError, OctavoError, OverloadedError
+from octavo.errors import AuthenticationError, OctavoError, OverloadedError, RateLimitError
 from octavo.server.error_shapes import Fault, shape_of
 
 log = logging.getLogger("octavo.server")
@@ -31,7 +31,7 @@ def response_of(error: BaseException, path: str) -> Response:
     """The HTTP answer to any exception in a request with this path, with Retry-After or WWW-Authenticate where they belong."""
     headers: dict[str, str] = {}
     fault = fault_of(error)
-    if isinstance(error, OverloadedError):
+    if isinstance(error, (OverloadedError, RateLimitError)):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     elif fault.status == 503:
         headers["retry-after"] = "1"

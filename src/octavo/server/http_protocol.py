@@ -74,6 +74,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         cycle = self.cycle
         if self._is_refused or cycle is None or cycle.response_complete or cycle.more_body:
             return None
+        if self.transport.get_extra_info("sslcontext") is not None:
+            return None  # TLS knows no half-closed connections
         cycle.keep_alive = False
         if cycle.scope["http_version"] != "1.0":
             self._end_timer = self.loop.call_later(PROBE_DELAYS_S[0], self._probe, cycle, 0)

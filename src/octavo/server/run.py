@@ -6,26 +6,39 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from octavo.config.engine import EngineConfig
+from octavo.config.flags import environment
 from octavo.config.server import ServerConfig, object_of
+from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.engine.frontend.served_model import locate_model
 from octavo.errors import ConfigError
 from octavo.loader.pypi import FetchReport
 from octavo.log import setup_logging
-from octavo.server.api_keys import read_api_keys
+from octavo.server.api_keys import ApiKeys, read_api_keys
 from octavo.server.descriptors import ConnectionLimit, raise_descriptor_limit
+from octavo.server.health import read_health
+from octavo.server.listener import listen_on, remove_unix, url_of
+from octavo.server.reload import Reload, Reloadable
+from octavo.server.systemd import Notifier
+from octavo.server.tls import load_files, tls_context
 from octavo.streams import never_wait
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
 
+    from octavo.server.context import ServerContext
+    from octavo.server.model_reload import ModelReload
     from octavo.server.service.engine_face import Engine
+    from octavo.server.service.service import Service
 
 log = logging.getLogger("octavo.server")
 
@@ -43,14 +56,28 @@ def run_server(
     Raises: ConfigError when the address cannot be bound or the API key is empty, and whatever the engine's start raises.
     """
     never_wait()
-    setup_logging(server_config.log_level)
+    setup_logging(server_config.log_level, style=server_config.log_format)
     raise_descriptor_limit()
     check_keys(server_config)
-    read_api_keys(server_config)  # a fault in the file must not cost the wait for the model
+    keys = read_api_keys(server_config)  # a fault in the file must not cost the wait for the model
     object_of(server_config.default_chat_template_kwargs, "default_chat_template_kwargs")
-    with bind(server_config.host, server_config.port) as sock:
-        engine_config = locate_model(engine_config, report)
-        asyncio_run(_serve(engine_config, server_config, sock, started_s))
+    tls = tls_context(server_config)
+    with listen_on(server_config) as sock:
+        try:
+            given = with_key_weights(engine_config, keys)
+            asyncio_run(_serve(locate_model(given, report), given, server_config, sock, tls, started_s))
+        finally:
+            remove_unix(sock, server_config)
+
+
+def with_key_weights(config: EngineConfig, keys: ApiKeys) -> EngineConfig:
+    """The configuration with the weights that keys give their tenants; those of --tenant-weights win."""
+    given = {key.tenant: key.limits.weight for key in keys if key.limits.weight is not None}
+    given |= parse_tenant_weights(config.scheduler.tenant_weights)
+    if not given:
+        return config
+    text = ",".join(f"{name}={weight:g}" for name, weight in given.items())
+    return replace(config, scheduler=replace(config.scheduler, tenant_weights=text))
 
 
 def check_keys(config: ServerConfig) -> None:
@@ -64,25 +91,6 @@ def check_keys(config: ServerConfig) -> None:
         raise ConfigError("--admin-api-key is the same as --api-key: every client would be an admin", param="admin_api_key")
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket that does not listen yet. Before the model loads: a taken port must not cost the wait for it."""
-    try:
-        family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except socket.gaierror as error:
-        raise ConfigError(f"--host {host!r} is not an address of this machine: {error.strerror}", param="host") from None
-    sock = socket.socket(family, kind, proto)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-    except OSError as error:
-        sock.close()
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {reason}; choose another --port (0 picks a free one) or --host", param="port"
-        ) from None
-    return sock
-
-
 def asyncio_run(main: Coroutine[Any, Any, None]) -> None:
     """asyncio.run on uvloop where it is installed."""
     try:
@@ -93,7 +101,14 @@ def asyncio_run(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(main)
 
 
-async def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock: socket.socket, started_s: float) -> None:
+async def _serve(
+    engine_config: EngineConfig,
+    given: EngineConfig,
+    server_config: ServerConfig,
+    sock: socket.socket,
+    tls: ssl.SSLContext | None,
+    started_s: float,
+) -> None:
     task = asyncio.current_task()
     assert task is not None
     _on_signals(task.cancel)
@@ -108,7 +123,8 @@ async def _serve(engine_config: EngineConfig, server_config: ServerConfig, sock:
         log.info("stopped before the server was ready")
         return
     try:
-        await _serve_app(engine, engine_config, server_config, sock, started_s)
+        app = _make_app(engine, engine_config, server_config)
+        await _serve_app(app, given, server_config, sock, tls, started_s)
     finally:
         await engine.shutdown()
 
@@ -145,29 +161,41 @@ def _make_app(engine: Engine, engine_config: EngineConfig, server_config: Server
     return create_app(engine, server_config, model_names=engine_config.loading.served_names)
 
 
-async def _serve_app(
-    engine: Engine, engine_config: EngineConfig, server_config: ServerConfig, sock: socket.socket, started_s: float
-) -> None:
+def _uvicorn_config(app: FastAPI, tls: ssl.SSLContext | None) -> uvicorn.Config:
     import uvicorn
 
     from octavo.server.http_protocol import BoundedHttpProtocol
+
+    config = uvicorn.Config(
+        app,
+        http=partial(BoundedHttpProtocol, limit=ConnectionLimit()),  # type: ignore[arg-type]
+        ws="none",
+        workers=1,  # hosting services set WEB_CONCURRENCY, which uvicorn would read
+        lifespan="off",  # _serve shuts the engine down itself, also when a second signal cuts everything short
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=5,
+    )
+    config.load()
+    config.ssl = tls
+    return config
+
+
+async def _serve_app(
+    app: FastAPI,
+    given: EngineConfig,
+    server_config: ServerConfig,
+    sock: socket.socket,
+    tls: ssl.SSLContext | None,
+    started_s: float,
+) -> None:
+    import uvicorn
+
     from octavo.server.shutdown import Shutdown
 
-    app = _make_app(engine, engine_config, server_config)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=partial(BoundedHttpProtocol, limit=ConnectionLimit()),  # type: ignore[arg-type]
-            ws="none",
-            workers=1,  # hosting services set WEB_CONCURRENCY, which uvicorn would read
-            lifespan="off",  # _serve shuts the engine down itself, also when a second signal cuts everything short
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=5,
-        )
-    )
+    server = uvicorn.Server(_uvicorn_config(app, tls))
     _adopt_logs()
 
     def stop(at_once: bool) -> None:
@@ -176,11 +204,69 @@ async def _serve_app(
 
     # uvicorn would install handlers of its own, which stop at the first signal; ours drain first.
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
-    _on_signals(Shutdown(engine, app.state.context.inflight, server_config.shutdown_timeout, stop).on_signal)
+    context = app.state.context
+    shutdown = Shutdown(context, server_config.shutdown_timeout, stop)
+    app.state.model_reload = model_reload = _model_reload(context, given)
+    notifier = _notifier(app.state.context)
+
+    def on_signal() -> None:
+        notifier.stopping()
+        shutdown.on_signal()
+
+    _on_signals(on_signal)
+    reload = _reload(app.state.context, tls)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.on_signal)
+    watching = [asyncio.ensure_future(reload.watch()), asyncio.ensure_future(notifier.watch())]
     sock.listen(BACKLOG)
-    _print_ready(sock, app, started_s)
-    await server.serve(sockets=[sock])
+    _print_ready(url_of(sock, "http" if tls is None else "https"), app, started_s)
+    notifier.ready()
+    try:
+        await server.serve(sockets=[sock])
+    finally:
+        for task in watching:
+            task.cancel()
+        await model_reload.close()
+        await context.service.engine.shutdown()
+        if context.usage is not None:
+            context.usage.close()
     log.info("stopped")
+
+
+def _model_reload(context: ServerContext, given: EngineConfig) -> ModelReload:
+    """given: the configuration before its model was located, so that names follow the model where none was chosen."""
+    from octavo.server.app import make_service
+    from octavo.server.model_reload import ModelReload
+
+    def config_of(path: str) -> EngineConfig:
+        return replace(given, loading=replace(given.loading, model=path, load_format="auto", tokenizer=None))
+
+    async def start(path: str) -> Engine:
+        return await _start_engine(config_of(path), context.config)
+
+    def service_of(engine: Engine, path: str) -> Service:
+        return make_service(engine, context.config, config_of(path).loading.served_names)
+
+    return ModelReload(context, start, service_of)
+
+
+def _notifier(context: ServerContext) -> Notifier:
+    async def status() -> str:
+        health = await read_health(context.service.engine, is_draining=context.inflight.closed)
+        return f"{health.status}: {health.reason}"
+
+    return Notifier(environment(), status)
+
+
+def _reload(context: ServerContext, tls: ssl.SSLContext | None) -> Reload:
+    """What SIGHUP reads again."""
+    config, parts = context.config, []
+    key_files = [path for path in (config.api_keys, config.api_key_file) if path is not None]
+    if key_files:
+        parts.append(Reloadable("API keys", key_files, lambda: context.keys.take_over(read_api_keys(config))))
+    if tls is not None:
+        files = [path for path in (config.ssl_certfile, config.ssl_keyfile, config.ssl_ca_certs) if path is not None]
+        parts.append(Reloadable("certificate", files, lambda: load_files(tls, config)))
+    return Reload(parts)
 
 
 def _adopt_logs() -> None:
@@ -198,15 +284,12 @@ def _is_fault(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
-def _print_ready(sock: socket.socket, app: FastAPI, started_s: float) -> None:
+def _print_ready(url: str, app: FastAPI, started_s: float) -> None:
     """One line, and the only one on stdout: scripts wait for it."""
-    host, port = sock.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
     elapsed_s = time.perf_counter() - started_s
     context = app.state.context
-    config = context.config
-    auth = "no key" if config.api_key is None and config.api_key_file is None else "key required"
+    auth = "key required" if context.keys else "no key"
     print(
-        f"octavo is ready: http://{shown}:{port}/v1  model {context.service.model_name}  {auth}  started in {elapsed_s:.2f} s",
+        f"octavo is ready: {url}/v1  model {context.service.model_name}  {auth}  started in {elapsed_s:.2f} s",
         flush=True,
     )

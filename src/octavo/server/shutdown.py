@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from octavo.server.service.engine_face import Engine
-from octavo.server.service.inflight import Inflight
+from octavo.server.context import ServerContext
 
 log = logging.getLogger("octavo.server")
 
@@ -18,9 +17,9 @@ FLUSH_TIMEOUT_S = 5.0
 class Shutdown:
     """Closes the door (new requests get 503), lets running requests finish for timeout_s, aborts the rest, then calls stop."""
 
-    def __init__(self, engine: Engine, inflight: Inflight, timeout_s: float, stop: Callable[[bool], None]) -> None:
-        self._engine = engine
-        self._inflight = inflight
+    def __init__(self, context: ServerContext, timeout_s: float, stop: Callable[[bool], None]) -> None:
+        self._context = context
+        self._inflight = context.inflight
         self._timeout_s = timeout_s
         self._stop = stop
         self._task: asyncio.Task[None] | None = None
@@ -41,7 +40,7 @@ class Shutdown:
         try:
             if not await self._inflight.wait_empty(self._timeout_s):
                 log.warning("%g s are over, requests that are aborted: %d", self._timeout_s, self._inflight.count)
-                await self._engine.drain(0.0)
+                await self._context.service.engine.drain(0.0)
                 await self._inflight.wait_empty(FLUSH_TIMEOUT_S)
         except Exception:
             log.exception("drain failed")

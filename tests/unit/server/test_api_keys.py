@@ -27,7 +27,8 @@ def test_one_key_names_no_tenant_and_several_do(tmp_path: Path) -> None:
         ServerConfig(api_key="s3cret", api_key_file=keys_file(tmp_path, "# team keys\n\nacme k1\n beta  k2 \n"))
     )
     assert keys.names_tenants and len(keys) == 3
-    assert [keys.owner(key) for key in (b"s3cret", b"k1", b"k2", b"k3", b"")] == ["default", "acme", "beta", None, None]
+    found = [keys.find(key) for key in (b"s3cret", b"k1", b"k2", b"k3", b"")]
+    assert [entry and entry.name for entry in found] == ["default", "acme", "beta", None, None]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from octavo.config.changes import Changes
 from octavo.config.machine import read_machine
 from octavo.config.resolved import ResolvedConfig
+from octavo.engine.buckets import STEP_S, STEP_TOKENS, Buckets
 from octavo.engine.core.compiling import CompilingRequests
 from octavo.engine.core.reconfigure import describe_change, reconfigure
 from octavo.engine.core.retry import Worker, describe, run_one_by_one
@@ -94,8 +95,7 @@ class EngineCore:
         self._first_timers: list[Sequence] = []
         """Sequences whose first step the next answer reports."""
         self._next_seq_id = 0
-        self._num_steps = 0
-        self._busy_s = 0.0
+        self._step_times, self._step_tokens = Buckets(STEP_S), Buckets(STEP_TOKENS)
         self._num_reconfigurations = 0
         self._num_tunings = 0
         self._tuning = Tuning(config, scheduler.estimator.step_time, clock()) if config.scheduler.auto_tune else None
@@ -213,13 +213,13 @@ class EngineCore:
             self._abandon()
             raise
         self._flights.popleft()
-        self._num_steps += 1
         if result.swap is not None and (result.swap.lost_slots or result.swap.lost_blocks):
             _warn_of_lost_moves(result.swap)
         now_s = self._clock()
         step_s = now_s - max(flight.started_s, self._settled_s)
         self._settled_s = now_s
-        self._busy_s += step_s
+        self._step_times.observe(step_s)
+        self._step_tokens.observe(plan.num_tokens)
         self._report(self._scheduler.settle(plan, result, now_s))
         if self._tuning is not None:
             self._note_for_tuning(self._tuning, plan, step_s)
@@ -244,8 +244,8 @@ class EngineCore:
         return core_stats(
             self._scheduler,
             self._kv_cache.stats(),
-            num_steps=self._num_steps,
-            busy_s=self._busy_s,
+            self._step_times,
+            self._step_tokens,
             num_reconfigurations=self._num_reconfigurations,
             num_tunings=self._num_tunings,
         )

@@ -149,7 +149,7 @@ def main(make_core: Callable[[EngineConfig], BuiltCore] = build_core) -> int:
         print(f"a core process is started by an engine, which tells it what to serve on stdin ({error})", file=sys.stderr)
         return ConfigError.exit_code
     _die_with_parent()
-    setup_logging(start.log_level)
+    setup_logging(start.log_level, style=start.log_format)
     channel = CoreChannel(socket.socket(fileno=start.descriptor))
     pulse: Pulse | None = None
     try:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from octavo.engine.buckets import Buckets
 from octavo.engine.wire.messages import CoreStats
 from octavo.kvcache.stats import KVCacheStats
 from octavo.scheduler.scheduler import Scheduler
 
 
 def core_stats(
-    scheduler: Scheduler, kv: KVCacheStats, *, num_steps: int, busy_s: float, num_reconfigurations: int, num_tunings: int
+    scheduler: Scheduler,
+    kv: KVCacheStats,
+    step_times: Buckets,
+    step_tokens: Buckets,
+    *,
+    num_reconfigurations: int,
+    num_tunings: int,
 ) -> CoreStats:
     """The figures of scheduler and KV cache with the core's own counters."""
     preemption, drafts = scheduler.preemption, scheduler.speculation.stats
@@ -20,7 +27,7 @@ def core_stats(
         prefix_queries=kv.query_tokens,
         prefix_hits=kv.hit_tokens,
         num_preemptions=scheduler.num_preemptions,
-        num_steps=num_steps,
+        num_steps=sum(step_times.counts),
         num_swapped_blocks=kv.num_swapped,
         num_swap_blocks=kv.num_swap_blocks,
         swap_out_bytes=preemption.out_bytes,
@@ -29,9 +36,12 @@ def core_stats(
         num_swap_failures=preemption.num_failures,
         prefix_hits_freed=kv.hits.freed,
         prefix_hits_swapped=kv.hits.swapped,
-        busy_s=busy_s,
+        busy_s=step_times.total,
         num_reconfigurations=num_reconfigurations,
         num_tunings=num_tunings,
+        step_time_counts=step_times.counts,
+        step_token_counts=step_tokens.counts,
+        num_step_tokens=int(step_tokens.total),
         num_drafts=drafts.num_drafts,
         num_draft_tokens=drafts.num_draft_tokens,
         accepted_at=drafts.accepted_at,

@@ -17,6 +17,7 @@ from octavo.engine.wire.channel import encode_start
 from octavo.engine.wire.messages import CoreFailed, CoreReady, StartCore
 from octavo.engine.wire.parent_channel import ParentChannel
 from octavo.errors import ConfigError, EngineDeadError, LoadError, OctavoError
+from octavo.log import style_in_force
 
 _PROGRAM = """import sys
 sys.path = [*filter(None, sys.path), {home!r}]
@@ -46,7 +47,8 @@ class CoreChild:
         try:
             self._process = self._start(command)
             self._finalizer = weakref.finalize(self, _kill, self._process, os.getpid())
-            self._send_start(encode_start(StartCore(self.channel.core_end.fileno(), os.getpid(), log_level, config)))
+            start = StartCore(self.channel.core_end.fileno(), os.getpid(), log_level, config, style_in_force())
+            self._send_start(encode_start(start))
             self.channel.core_end.close()  # the core's copy is the only one now, and its end the end of the stream
             watch = (self._process, asyncio.get_running_loop(), self.exited)
             threading.Thread(target=_watch, args=watch, daemon=True, name="octavo-core-watch").start()

@@ -7,12 +7,13 @@ written when the core dies.
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Protocol
 
+from octavo.engine.buckets import STAGE_S, STEP_S, STEP_TOKENS, Buckets
 from octavo.engine.frontend.tenant_service import TenantService
 from octavo.engine.wire.messages import CoreStats
 from octavo.errors import InvalidRequestError
@@ -20,6 +21,8 @@ from octavo.request import DEFAULT_TENANT
 from octavo.sequence import FinishReason
 
 _DRAIN_WINDOW_S = 60.0
+_MAX_ENDED = 4096
+"""Records of ended requests that can still be read."""
 
 
 class RequestState(enum.Enum):
@@ -29,11 +32,15 @@ class RequestState(enum.Enum):
 
 
 class ShedReason(enum.Enum):
-    """Why a request was turned away with 429: too many wait, with too many tokens; or it waited too long itself."""
+    """Why a request was turned away with 429: too many wait, with too many tokens; or it waited too long itself; or its API key
+    has no requests or tokens left, or runs as many requests as it may."""
 
     QUEUE_REQUESTS = "queue_requests"
     QUEUE_TOKENS = "queue_tokens"
     QUEUE_TIMEOUT = "queue_timeout"
+    KEY_REQUESTS = "key_requests"
+    KEY_TOKENS = "key_tokens"
+    KEY_CONCURRENCY = "key_concurrency"
 
 
 @dataclass(slots=True)
@@ -137,6 +144,7 @@ class Ledger:
 
     def __init__(self, listeners: Iterable[LedgerListener] = ()) -> None:
         self._live: dict[str, RequestRecord] = {}
+        self._ended: OrderedDict[str, RequestRecord] = OrderedDict()
         self._num_queued = 0
         self._num_queued_tokens = 0
         self._num_queued_choices = 0
@@ -146,6 +154,9 @@ class Ledger:
         self.totals = Totals()
         self.tenants = TenantService()
         self.core = CoreStats()
+        self.step_times, self.step_tokens = Buckets(STEP_S), Buckets(STEP_TOKENS)
+        self.tokenize_times, self.detokenize_times = Buckets(STAGE_S), Buckets(STAGE_S)
+        """Seconds for each prompt that came as text or messages, and for the text of each step."""
 
     @property
     def num_live(self) -> int:
@@ -175,6 +186,10 @@ class Ledger:
     def get(self, request_id: str) -> RequestRecord | None:
         """The record of a live request, or None once it has ended."""
         return self._live.get(request_id)
+
+    def find(self, request_id: str) -> RequestRecord | None:
+        """The record of a request that is live or has ended lately."""
+        return self._live.get(request_id) or self._ended.get(request_id)
 
     def open(self, record: RequestRecord) -> None:
         """Enter a request. Raises InvalidRequestError when its id is in use."""
@@ -227,6 +242,9 @@ class Ledger:
         record = self._live.pop(request_id, None)
         if record is None:
             return None
+        self._ended[request_id] = record
+        if len(self._ended) > _MAX_ENDED:
+            self._ended.popitem(last=False)
         if record.state is RequestState.QUEUED:
             self._num_queued -= 1
             self._num_queued_tokens -= record.num_prompt_tokens
@@ -260,6 +278,8 @@ class Ledger:
         totals.swap_failures += max(0, stats.num_swap_failures - last.num_swap_failures)
         totals.swap_out_bytes += max(0, stats.swap_out_bytes - last.swap_out_bytes)
         totals.swap_in_bytes += max(0, stats.swap_in_bytes - last.swap_in_bytes)
+        self.step_times.grow(stats.step_time_counts, last.step_time_counts, stats.busy_s - last.busy_s)
+        self.step_tokens.grow(stats.step_token_counts, last.step_token_counts, stats.num_step_tokens - last.num_step_tokens)
         totals.steps += max(0, stats.num_steps - last.num_steps)
         totals.busy_s += max(0.0, stats.busy_s - last.busy_s)
         totals.reconfigurations += max(0, stats.num_reconfigurations - last.num_reconfigurations)
@@ -275,6 +295,10 @@ class Ledger:
         """The core is gone: its gauges are empty now, and the counters of the next one start from zero."""
         self.core = CoreStats(num_blocks=self.core.num_blocks)
         self.totals.core_restarts += 1
+
+    def oldest_arrival_s(self) -> float | None:
+        """When the request that waits longest arrived; None when none waits."""
+        return next((record.arrival_s for record in self._live.values() if record.state is RequestState.QUEUED), None)
 
     def num_waiting(self, max_num_seqs: int) -> int:
         """Sequences that will have to wait, one per choice: those queued beyond the seats that are free, and at least

@@ -5,7 +5,7 @@ Gauges and counters are read at the moment of the scrape, so they cannot go stal
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import time
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
@@ -14,12 +14,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from octavo.engine.buckets import Buckets
 from octavo.engine.frontend.ledger import Ledger, RequestRecord
 from octavo.sequence import FinishReason
 
 _LATENCY_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 60.0, 120.0, 300.0)
 _TTFT_S = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 _TOKEN_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0)
+_RATIOS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.1, 1.5, 2.0, 4.0, 10.0)
 _COUNTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000)
 
 _HISTOGRAMS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
@@ -32,6 +34,8 @@ _HISTOGRAMS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("request_inference_time_seconds", "From the first step to the last token.", _LATENCY_S),
     ("request_prompt_tokens", "Prompt tokens per finished request.", _COUNTS),
     ("request_generation_tokens", "Generated tokens per finished request, all choices.", _COUNTS),
+    ("request_max_num_generation_tokens", "Generated tokens per choice, rounded up.", _COUNTS),
+    ("request_estimate_ratio", "From the first step to the end, over what was expected then.", _RATIOS),
     ("request_params_n", "Choices asked for.", (1, 2, 5, 10, 20)),
     ("request_params_max_tokens", "max_tokens asked for, or what the context left.", _COUNTS),
 )
@@ -60,9 +64,8 @@ class Metrics:
             )
             for name, help_text, buckets in _HISTOGRAMS
         }
-        self._inter_token = _TokenIntervals(model_name)
-        self.registry.register(self._inter_token)
-        self.registry.register(_LedgerCollector(ledger, model_name))
+        self._inter_token = Buckets(_TOKEN_S)
+        self.registry.register(_LedgerCollector(ledger, model_name, self._inter_token))
         ledger.add_listener(self)
 
     def tokens(self, record: RequestRecord, interval_s: float | None) -> None:
@@ -81,10 +84,14 @@ class Metrics:
         if num_later > 0 and record.first_token_s is not None and record.last_token_s is not None:
             per_token_s = (record.last_token_s - record.first_token_s) * record.num_choices / num_later
             self._histograms["request_time_per_output_token_seconds"].observe(per_token_s)
+        if record.estimated_s and record.scheduled_s is not None and record.finished_s is not None:
+            ratio = (record.finished_s - record.scheduled_s) / record.estimated_s
+            self._histograms["request_estimate_ratio"].observe(ratio)
         self._histograms["request_prompt_tokens"].observe(record.num_prompt_tokens)
         if not record.max_tokens:
             return  # an embedding: nothing was to be generated
         self._histograms["request_generation_tokens"].observe(record.num_generated_tokens)
+        self._histograms["request_max_num_generation_tokens"].observe(-(-record.num_generated_tokens // record.num_choices))
         self._histograms["request_params_n"].observe(record.num_choices)
         self._histograms["request_params_max_tokens"].observe(record.max_tokens)
 
@@ -93,34 +100,12 @@ class Metrics:
             self._histograms[name].observe(max(0.0, to_s - from_s))
 
 
-class _TokenIntervals(Collector):
-    """The histogram inter_token_latency_seconds. It is added to with every token. So, unlike prometheus_client's, it takes no
-    lock, and sums up the buckets only when it is scraped."""
-
-    def __init__(self, model_name: str) -> None:
-        self._labels = [model_name]
-        self._counts = [0] * (len(_TOKEN_S) + 1)
-        """By bucket; those beyond the last bound come last."""
-        self._sum_s = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(_TOKEN_S, seconds)] += 1
-        self._sum_s += seconds
-
-    def collect(self) -> Iterable[Metric]:
-        bounds = [*map(str, _TOKEN_S), "+Inf"]
-        family = HistogramMetricFamily(
-            "octavo:inter_token_latency_seconds", "Between two deliveries of tokens of one request.", labels=["model_name"]
-        )
-        family.add_metric(self._labels, list(zip(bounds, accumulate(self._counts), strict=True)), self._sum_s)
-        yield family
-
-
 class _LedgerCollector(Collector):
     """Reads gauges and counters off the ledger when a scrape asks."""
 
-    def __init__(self, ledger: Ledger, model_name: str) -> None:
+    def __init__(self, ledger: Ledger, model_name: str, inter_token: Buckets) -> None:
         self._ledger = ledger
+        self._inter_token = inter_token
         self._labels = [model_name]
 
     def collect(self) -> Iterable[Metric]:
@@ -152,8 +137,16 @@ class _LedgerCollector(Collector):
         yield self._gauge(
             "num_queued_tokens", "Prompt tokens of requests that no step has touched yet.", ledger.num_queued_tokens
         )
+        oldest_s = ledger.oldest_arrival_s()
+        yield self._gauge(
+            "oldest_waiting_request_seconds",
+            "Since the arrival of the request that waits longest.",
+            0.0 if oldest_s is None else max(0.0, time.monotonic() - oldest_s),
+        )
         yield from self._shed()
         yield from self._tenants()
+        yield from self._histograms()
+        yield self._cache_config()
         yield self._counter("num_steps", "Steps computed.", totals.steps)
         yield self._counter("step_time_seconds", "Seconds spent in steps.", totals.busy_s)
         yield self._counter("num_reconfigurations", "Times settings changed while the engine ran.", totals.reconfigurations)
@@ -162,6 +155,28 @@ class _LedgerCollector(Collector):
         yield self._counter("engine_restarts", "Times the engine core was lost.", totals.core_restarts)
         by_reason = {reason.value: totals.finished[reason] for reason in FinishReason}
         yield self._counters("request_success", "Requests that ended, by reason.", "finished_reason", by_reason)
+
+    def _histograms(self) -> Iterable[Metric]:
+        ledger = self._ledger
+        for name, help_text, buckets in (
+            ("inter_token_latency_seconds", "Between two deliveries of tokens of one request.", self._inter_token),
+            ("iteration_time_seconds", "Of one step.", ledger.step_times),
+            ("iteration_tokens_total", "Tokens computed in one step.", ledger.step_tokens),
+            ("tokenize_time_seconds", "From a text, or from messages, to token ids.", ledger.tokenize_times),
+            ("detokenize_time_seconds", "From the tokens of one step to the texts of its requests.", ledger.detokenize_times),
+        ):
+            bounds = [*map(str, buckets.bounds), "+Inf"]
+            family = HistogramMetricFamily(f"octavo:{name}", help_text, labels=["model_name"])
+            family.add_metric(self._labels, list(zip(bounds, accumulate(buckets.counts), strict=True)), buckets.total)
+            yield family
+
+    def _cache_config(self) -> Metric:
+        """The size of the cache as labels, as the inference gateway of Kubernetes reads it."""
+        family = GaugeMetricFamily(
+            "octavo:cache_config_info", "Blocks of the KV cache.", labels=["model_name", "num_gpu_blocks"]
+        )
+        family.add_metric([*self._labels, str(self._ledger.core.num_blocks)], 1)
+        return family
 
     def _drafts(self) -> Iterable[Metric]:
         totals = self._ledger.totals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -116,7 +117,7 @@ class OutputProcessor:
 
     def process(self, message: StepOutputs, now_s: float) -> Processed:
         """Take in one message of the core."""
-        ledger = self._ledger
+        ledger, start_s = self._ledger, time.perf_counter()
         if message.stats is not None:
             ledger.core_reported(message.stats)
         for request_id, estimated_s in zip(message.started, message.estimates_s, strict=True):
@@ -142,6 +143,8 @@ class OutputProcessor:
             else:
                 known.append(delivery)
         wanted = [out for out in deliveries.values() if out.finished or not self._only_at_the_end(out.request_id)]
+        if message.outputs:
+            ledger.detokenize_times.observe(time.perf_counter() - start_s)
         return Processed(wanted, aborts)
 
     def _only_at_the_end(self, request_id: str) -> bool:

@@ -25,6 +25,7 @@ class StartCore(msgspec.Struct, tag="start"):
     parent_pid: int
     log_level: str
     config: EngineConfig
+    log_format: str = "text"
 
 
 class AddRequest(msgspec.Struct, tag="add"):
@@ -113,6 +114,8 @@ class CoreStats(msgspec.Struct, array_like=True):
     num_swapped_blocks    swap blocks that preempted or waiting sequences keep, of num_swap_blocks
     num_swap_preemptions  those of num_preemptions that went to the swap space; the others are computed again
     num_swap_failures     blocks that could not be written there, or read back
+    step_*_counts         steps by engine.buckets.STEP_S and STEP_TOKENS; empty before the first one
+    num_step_tokens       tokens that steps computed
     num_drafts            shares of sequences that had guesses; num_draft_tokens: their guesses
     accepted_at           accepted guesses by their place behind the last token
     prefix_hits_*         those of prefix_hits found in freed blocks and in the swap space; the others are of running sequences
@@ -137,6 +140,9 @@ class CoreStats(msgspec.Struct, array_like=True):
     busy_s: float = 0.0
     num_reconfigurations: int = 0
     num_tunings: int = 0
+    step_time_counts: list[int] = []
+    step_token_counts: list[int] = []
+    num_step_tokens: int = 0
     num_drafts: int = 0
     num_draft_tokens: int = 0
     accepted_at: list[int] = []

@@ -40,13 +40,24 @@ class AccessLogMiddleware:
         finally:
             level = logging.DEBUG if scope["path"] in _QUIET_PATHS else logging.INFO
             if log.isEnabledFor(level):
-                log.log(
-                    level,
-                    "%s %s %d %d bytes %.1f ms id=%s",
-                    scope["method"],
-                    scope["path"].encode("unicode_escape").decode(),
-                    status,
-                    size_bytes,
-                    (time.perf_counter() - start) * 1e3,
-                    scope.get("state", {}).get("http_request_id", "-"),
-                )
+                self._log(level, scope, status, size_bytes, time.perf_counter() - start)
+
+    def _log(self, level: int, scope: Scope, status: int, size_bytes: int, elapsed_s: float) -> None:
+        state = scope.get("state", {})
+        path, request_id = scope["path"].encode("unicode_escape").decode(), state.get("http_request_id", "-")
+        facts = {
+            "method": scope["method"],
+            "path": path,
+            "status": status,
+            "size_bytes": size_bytes,
+            "duration_ms": round(elapsed_s * 1e3, 1),
+            "request_id": request_id,
+        }
+        key = state.get("api_key")
+        if key is not None:
+            facts["api_key_name"] = key.name
+        text, values = (
+            "%s %s %d %d bytes %.1f ms id=%s",
+            (scope["method"], path, status, size_bytes, elapsed_s * 1e3, request_id),
+        )
+        log.log(level, text, *values, extra={"facts": facts})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from octavo.errors import EngineDeadError, OctavoError
+from octavo.server.context import ServerContext
 from octavo.server.errors import response_of
-from octavo.server.service.inflight import Inflight
 
 GENERATING_PATHS = frozenset(
     {
@@ -23,13 +21,13 @@ GENERATING_PATHS = frozenset(
 class DrainMiddleware:
     """Guards POST routes, the ones that make work; health, metrics and model list answer until the end.
 
-    check_health  raises OctavoError while the engine is down; then no body is read and no prompt encoded in vain
+    While the engine is down no body is read and no prompt encoded in vain.
     """
 
-    def __init__(self, app: ASGIApp, inflight: Inflight, check_health: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, app: ASGIApp, context: ServerContext) -> None:
         self._app = app
-        self._inflight = inflight
-        self._check_health = check_health
+        self._context = context
+        self._inflight = context.inflight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST":
@@ -41,14 +39,17 @@ class DrainMiddleware:
             response.headers["connection"] = "close"
             await response(scope, receive, send)
             return
+        service = scope.setdefault("state", {})["service"] = self._context.service
         if scope["path"] in GENERATING_PATHS:
             try:
-                await self._check_health()
+                await service.engine.check_health()
             except OctavoError as fault:
                 await response_of(fault, scope["path"])(scope, receive, send)
                 return
         self._inflight.enter()
+        self._context.occupancy.enter(service)
         try:
             await self._app(scope, receive, send)
         finally:
+            self._context.occupancy.leave(service)
             self._inflight.leave()

@@ -82,7 +82,7 @@ class BeamGeneration:
     ) -> list[PositionLogprobs | None]:
         """What may follow each of the prompts; None where the time of the request is over."""
         while True:
-            options = self.options
+            options = replace(self.options, is_continuation=step > 0)
             if options.timeout_s is not None:
                 options = replace(options, timeout_s=max(1e-3, options.timeout_s - (time.monotonic() - start_s)))
             generation = Generation(

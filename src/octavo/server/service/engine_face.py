@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from octavo.config.model import ModelConfig
 from octavo.config.resolved import ResolvedConfig
+from octavo.engine.frontend.ledger import Ledger
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.places import Places
 from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
@@ -42,6 +43,11 @@ class Engine(Protocol):
     def places(self) -> Places: ...
     @property
     def metrics(self) -> Any: ...
+    @property
+    def ledger(self) -> Ledger:
+        """Every request, its state, its outcome."""
+        ...
+
     @property
     def weights_version(self) -> str: ...
     def generate(

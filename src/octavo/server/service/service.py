@@ -14,7 +14,6 @@ from octavo.dialogue.dialect import Dialect
 from octavo.dialogue.history import as_template_wants
 from octavo.engine.frontend.input import eos_token_ids, require_text_model
 from octavo.errors import ContextLengthError, InvalidRequestError, NotFoundError
-from octavo.request import DEFAULT_TENANT
 from octavo.sampling_params import SamplingParams
 from octavo.server.service.engine_face import Engine
 from octavo.server.service.template_options import TemplateOptions
@@ -36,7 +35,6 @@ class Service:
     """The engine and the names the API answers with.
 
     model_names         the names it goes by; the first stands in the `model` field of answers
-    key_names_tenant    whose a request is says its API key, not its `user` field
     trusts_request_templates  a request may bring a chat template of its own
     content_format      how templates get the content of messages; None: as each one wants it
     template_kwargs     variables of the chat template that requests do not give
@@ -47,7 +45,6 @@ class Service:
 
     engine: Engine
     model_names: tuple[str, ...]
-    key_names_tenant: bool
     system_fingerprint: str
     dialect: Dialect
     trusts_request_templates: bool = False
@@ -99,12 +96,6 @@ class Service:
         """Raise InvalidRequestError for a model that makes embeddings alone."""
         require_text_model(self.engine.model_config)
 
-    def tenant(self, key_owner: str | None, user: str | None) -> str:
-        """Whose request it is: the owner of its key where there are several keys, else the `user` it names."""
-        if self.key_names_tenant and key_owner is not None:
-            return key_owner
-        return user or DEFAULT_TENANT
-
     async def encode_text(
         self, text: str, max_tokens: int, *, add_special_tokens: bool, truncation: Truncation | None = None
     ) -> list[int]:
@@ -118,9 +109,8 @@ class Service:
             tokenizer.require_fits(text, limit, "prompt")
             return tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
-        if truncation is None:
-            return await asyncio.to_thread(encode, max_tokens)
-        return await asyncio.to_thread(self._cut, encode, truncation)
+        run = partial(encode, max_tokens) if truncation is None else partial(self._cut, encode, truncation)
+        return await self._timed(None, run)
 
     def _cut(self, encode: Callable[[int], list[int]], truncation: Truncation) -> list[int]:
         """What `encode` gives within a limit of its own, cut."""
@@ -173,7 +163,14 @@ class Service:
             )
 
         run = partial(encode, max_tokens) if truncation is None else partial(self._cut, encode, truncation)
-        return await asyncio.get_running_loop().run_in_executor(self._chat_threads, run)
+        return await self._timed(self._chat_threads, run)
+
+    async def _timed(self, threads: ThreadPoolExecutor | None, run: Callable[[], list[int]]) -> list[int]:
+        """Run it in a thread; its time, waiting for one included, counts as that of a prompt."""
+        start_s = time.perf_counter()
+        token_ids = await asyncio.get_running_loop().run_in_executor(threads, run)
+        self.engine.ledger.tokenize_times.observe(time.perf_counter() - start_s)
+        return token_ids
 
     def check_ids(self, ids: list[Any], param: str) -> list[int]:
         """ids unless one is no token id of the vocabulary: InvalidRequestError."""
