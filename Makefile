@@ -64,7 +64,7 @@ sanitize: $(STAMPS)/dev
 	$(BIN)/cmake --install $(SANITIZED) --prefix $(SANITIZED)/site
 	PYTHONPATH=$(abspath $(SANITIZED)/site):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	PYTHON=$$($(BIN)/python -c 'import sys; print(sys._base_executable)') \
-	PRELOAD=$$($${CXX:-g++} -print-file-name=libasan.so) sh tests/sanitize.sh
+	PRELOAD=$$($${CXX:-g++} -print-file-name=libasan.so):$$($${CXX:-g++} -print-file-name=libstdc++.so) sh tests/sanitize.sh
 
 bench: $(STAMPS)/dev
 	$(BIN)/python benchmarks/run.py $(ARGS)

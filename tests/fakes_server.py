@@ -21,6 +21,7 @@ from octavo.config.model import ModelConfig, RopeConfig
 from octavo.engine.frontend.input import InputProcessor
 from octavo.engine.frontend.logprobs import PositionLogprobs
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
+from octavo.engine.frontend.places import Places
 from octavo.engine.frontend.pooling_outputs import PoolingOutput, PoolingRequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.errors import EngineDeadError, OctavoError
@@ -93,6 +94,7 @@ class FakeEngine:
         self.max_model_len = 512
         self.generation_defaults: dict[str, Any] = {}
         self.resolved_config = resolved_config()
+        self.places = Places()
         self.metrics = CollectorRegistry()
         self.weights_version = "0123456789abcdef"
         self.release = asyncio.Event()

@@ -1,9 +1,15 @@
 // Rows of a packed table, dequantised: out = scale_arg * (scale * (code - zero_point) + min), each step rounded on its own.
 
-// One scale or minimum [groups][16] of a panel.
-OCTAVO_INLINE float table_entry(const PackedMatrix& w, const void* table, int64_t at) {
-  if (!w.scale_f16) return static_cast<const float*>(table)[at];
-  return half_to_float(static_cast<const uint16_t*>(table)[at]);
+// The scale or minimum of group g of one output of a panel.
+OCTAVO_INLINE float table_entry(const PackedMatrix& w, const void* tables, int64_t panel, int lane, int g) {
+  const uint8_t* table = static_cast<const uint8_t*>(tables) + panel * scale_bytes(w);
+  const int at = g * kPanel + lane;
+  if (w.scale_kind == ScaleKind::f32) return reinterpret_cast<const float*>(table)[at];
+  if (w.scale_kind == ScaleKind::f16) return half_to_float(reinterpret_cast<const uint16_t*>(table)[at]);
+  const int groups = kScaleSpan / w.group;
+  const uint8_t* units = table + static_cast<int64_t>(g / groups) * kPanel * (2 + groups);
+  const int8_t* steps = reinterpret_cast<const int8_t*>(units + 2 * kPanel);
+  return half_to_float(reinterpret_cast<const uint16_t*>(units)[lane]) * static_cast<float>(steps[g % groups * kPanel + lane]);
 }
 
 OCTAVO_INLINE int code_at(const PackedMatrix& w, int64_t panel, int lane, int col) {
@@ -20,9 +26,8 @@ void embed_quant(const PackedMatrix& w, int32_t id, float scale, float* out) {
   const int lane = id % kPanel;
   const int groups = groups_of(w);
   for (int g = 0; g < groups; ++g) {
-    const int64_t at = (panel * groups + g) * kPanel + lane;
-    const float step = table_entry(w, w.scales, at);
-    const float min = w.mins ? table_entry(w, w.mins, at) : 0.0f;
+    const float step = table_entry(w, w.scales, panel, lane, g);
+    const float min = w.mins ? table_entry(w, w.mins, panel, lane, g) : 0.0f;
     const int end = (g + 1) * w.group < w.cols ? (g + 1) * w.group : w.cols;
     for (int col = g * w.group; col < end; ++col) {
       const float value = step * static_cast<float>(code_at(w, panel, lane, col) - w.zero_point) + min;

@@ -21,7 +21,7 @@ OCTAVO_INLINE int quant_block_rows(int cols, int tile_rows) {
   return rows > 0 ? rows : tile_rows;
 }
 
-template <int kBits, int kStep, bool kMins>
+template <int kBits, int kStep, bool kMins, bool kUnits>
 struct QuantFamily {
   static constexpr int kMaxRows = kQuantMaxRows;
 
@@ -65,11 +65,11 @@ struct QuantFamily {
     const float* a_products[R];
     int32_t zero_point;
     int32_t shift;  // steps per group of the weight: 2^shift
-    bool half_scales;
+    bool half_scales;  // without units
 
     OCTAVO_INLINE void locate(const PackedMatrix& w, const QuantRows& x, int row, int panel, int valid) {
       const int64_t panel_bytes = static_cast<int64_t>(w.cols) * kPanel * kBits / 8;
-      const int64_t table_bytes = static_cast<int64_t>(groups_of(w)) * kPanel * (w.scale_f16 ? 2 : 4);
+      const int64_t table_bytes = scale_bytes(w);
       for (int p = 0; p < P; ++p) {
         const int source = panel + (p < valid ? p : valid - 1);
         codes[p] = static_cast<const uint8_t*>(w.data) + source * panel_bytes;
@@ -84,7 +84,7 @@ struct QuantFamily {
       }
       zero_point = w.zero_point;
       shift = w.group == 128 ? 2 : w.group == 64 ? 1 : 0;
-      half_scales = w.scale_f16 != 0;
+      half_scales = w.scale_kind == ScaleKind::f16;
     }
 
     // Asks for the codes that lie `ahead` bytes further on, in the panels that come next. Reading past the end is harmless.
@@ -106,7 +106,14 @@ struct QuantFamily {
       }
     }
 
+    // The scales or minimums of group g.
     OCTAVO_INLINE F16x load_scale(const uint8_t* table, int g) const {
+      if constexpr (kUnits) {
+        constexpr int kGroups = kScaleSpan / kStep;
+        const uint8_t* units = table + static_cast<int64_t>(g / kGroups) * (kPanel * (2 + kGroups));
+        const int8_t* steps = reinterpret_cast<const int8_t*>(units + 2 * kPanel) + g % kGroups * kPanel;
+        return mul(load_f16(reinterpret_cast<const uint16_t*>(units)), to_f32(load_i8(steps)));
+      }
       return half_scales ? load_f16(reinterpret_cast<const uint16_t*>(table) + g * kPanel)
                          : load(reinterpret_cast<const float*>(table) + g * kPanel);
     }
@@ -145,14 +152,63 @@ struct QuantFamily {
   };
 };
 
-template <int kBits, int kStep, bool kMins>
+template <int kBits, int kStep, bool kMins, bool kUnits = false>
 void gemm_quant_kind(const GemmArgs& args) {
-  run_gemm<QuantFamily<kBits, kStep, kMins>>(args, quant_block_rows(args.weight->cols, kQuantMaxRows));
+  run_gemm<QuantFamily<kBits, kStep, kMins, kUnits>>(args, quant_block_rows(args.weight->cols, kQuantMaxRows));
+}
+
+// The floats that a panel's units and steps stand for, [groups][16].
+OCTAVO_INLINE void expand_scales(const PackedMatrix& w, const void* tables, int panel, float* out) {
+  const int spans = w.cols / kScaleSpan, groups = kScaleSpan / w.group;
+  const uint8_t* units = static_cast<const uint8_t*>(tables) + panel * scale_bytes(w);
+  for (int span = 0; span < spans; ++span, units += kPanel * (2 + groups)) {
+    const F16x unit = load_f16(reinterpret_cast<const uint16_t*>(units));
+    const int8_t* steps = reinterpret_cast<const int8_t*>(units + 2 * kPanel);
+    for (int g = 0; g < groups; ++g, out += kPanel) store(out, mul(unit, to_f32(load_i8(steps + g * kPanel))));
+  }
+}
+
+constexpr int kExpandedFloats = 32 << 10;  // on the stack
+
+// More rows than one tile takes: the scales of a few panels are expanded once for all tiles. Wider matrices than the memory
+// for it holds, and fewer rows, expand each scale where they need it.
+template <int kBits, int kStep, bool kMins>
+void gemm_quant_units(const GemmArgs& args) {
+  const PackedMatrix& w = *args.weight;
+  const int floats = groups_of(w) * kPanel, tables = kMins ? 2 : 1;
+  const int fitting = kExpandedFloats / (floats * tables), most = fitting < kChunk ? fitting : kChunk;
+  if (most == 0 || args.row_end - args.row_begin <= kQuantMaxRows) return gemm_quant_kind<kBits, kStep, kMins, true>(args);
+  alignas(64) float expanded[kExpandedFloats];
+  for (int first = args.panel_begin; first < args.panel_end; first += most) {
+    const int panels = args.panel_end - first < most ? args.panel_end - first : most;
+    PackedMatrix part = w;  // panels first .. first + panels
+    part.rows = w.rows - first * kPanel;
+    part.data = static_cast<const uint8_t*>(w.data) + first * panel_bytes(w);
+    part.bias = w.bias != nullptr ? w.bias + first * kPanel : nullptr;
+    part.scale_kind = ScaleKind::f32;
+    part.scales = expanded;
+    part.mins = kMins ? expanded + panels * floats : nullptr;
+    for (int p = 0; p < panels; ++p) {
+      expand_scales(w, w.scales, first + p, expanded + p * floats);
+      if constexpr (kMins) expand_scales(w, w.mins, first + p, expanded + (panels + p) * floats);
+    }
+    GemmArgs some = args;
+    some.weight = &part;
+    some.out = args.out + first * kPanel;
+    some.residual = args.residual != nullptr ? args.residual + first * kPanel : nullptr;
+    some.panel_begin = 0;
+    some.panel_end = panels;
+    gemm_quant_kind<kBits, kStep, kMins>(some);
+  }
 }
 
 template <int kBits>
 OCTAVO_INLINE void gemm_quant_bits(const GemmArgs& args) {
   const bool mins = args.weight->mins != nullptr;
+  if (args.weight->scale_kind == ScaleKind::steps) {   // q4_k and q5_k; q6_k
+    if (mins) return gemm_quant_units<kBits, 32, true>(args);
+    if constexpr (kBits == 8) return gemm_quant_units<8, 16, false>(args);
+  }
   if (args.weight->group == 16) {
     mins ? gemm_quant_kind<kBits, 16, true>(args) : gemm_quant_kind<kBits, 16, false>(args);
   } else {

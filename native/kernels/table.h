@@ -17,6 +17,9 @@ inline constexpr int kKvSplit = 256;      // positions per attention split; part
 inline constexpr int kKvTile = 64;        // positions per online-softmax step, aligned to multiples of itself
 
 enum class WeightKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, q8 = 3, q4 = 4, w8a8 = 5 };
+// How the scale or minimum of each group is kept; the float32 that it stands for is the same in all of them.
+enum class ScaleKind : int32_t { f32 = 0, f16 = 1, steps = 2 };
+inline constexpr int kScaleSpan = 256;    // columns whose groups share a unit, with ScaleKind::steps
 enum class KvKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, i8 = 3 };
 
 // One part of a linear weight [rows, cols] in panels of 16 outputs; the last panel is padded with zeros.
@@ -25,8 +28,10 @@ enum class KvKind : int32_t { f32 = 0, f16 = 1, bf16 = 2, i8 = 3 };
 //   q4               data [panels][cols / 8][64] bytes: byte 4 * o + j holds column 8 * i + j (low nibble) and 8 * i + 4 + j (high)
 //   w8a8             data as q8; one float32 scale per output (group = cols), no mins, zero_point 128; the products take
 //                    activations rounded per row. cols is at most kMaxChannelCols.
-//   scales, mins     [panels][groups][16], groups = cols / group rounded up (the last one may be shorter), float16 when
-//                    scale_f16 else float32; mins null when the format has none
+//   scales, mins     mins null when the format has none
+//     f32, f16       [panels][groups][16], groups = cols / group rounded up (the last one may be shorter)
+//     steps          [panels][cols / 256] of: float16 units [16], then int8 steps [256 / group][16]; a value is unit * step, which
+//                    is exact in float32. For k-quants, whose files have units and steps of 6 and 8 bits
 // value = scale * (code - zero_point) + min. cols is a multiple of 32 for codes. All pointers are 64-byte aligned.
 // Codes with an integer zero point z per group (AWQ, GPTQ) are held as min = -scale * z in float32 tables: a float16 scale
 // times an integer up to 255 is exact there, and so is the sum; float16 tables would round the minimum.
@@ -37,7 +42,7 @@ struct PackedMatrix {
   int32_t panels;
   int32_t group;       // 16, 32, 64 or 128 (q8, q4), cols (w8a8)
   int32_t zero_point;
-  int32_t scale_f16;   // 0 or 1
+  ScaleKind scale_kind;
   const void* data;
   const void* scales;
   const void* mins;
@@ -46,6 +51,15 @@ struct PackedMatrix {
 
 // static: an inline symbol of an ISA unit could be linked into another unit.
 static inline int32_t groups_of(const PackedMatrix& w) { return (w.cols + w.group - 1) / w.group; }
+// Bytes of the scales, and of the minimums, of one panel.
+static inline int64_t scale_bytes(const PackedMatrix& w) {
+  switch (w.scale_kind) {
+    case ScaleKind::f32: return int64_t{4} * groups_of(w) * kPanel;
+    case ScaleKind::f16: return int64_t{2} * groups_of(w) * kPanel;
+    case ScaleKind::steps: break;
+  }
+  return int64_t{w.cols / kScaleSpan} * (2 * kPanel) + int64_t{groups_of(w)} * kPanel;
+}
 static inline bool has_codes(WeightKind kind) {
   return kind == WeightKind::q8 || kind == WeightKind::q4 || kind == WeightKind::w8a8;
 }

@@ -8,11 +8,13 @@
 namespace octavo {
 namespace {
 
-float half_at(const uint8_t* at) {
+uint16_t bits_at(const uint8_t* at) {
   uint16_t bits;
   std::memcpy(&bits, at, 2);
-  return f16_to_float(bits);
+  return bits;
 }
+
+float half_at(const uint8_t* at) { return f16_to_float(bits_at(at)); }
 
 // q8_0 {f16 d; int8 q[32]}
 void decode_q8_0(const uint8_t* block, uint8_t* codes, float* scale) {
@@ -35,25 +37,20 @@ void add_fifth_bits(const uint8_t* at, uint8_t* codes) {
 }
 
 // The 6-bit scale and minimum of sub-block j of q4_k and q5_k, packed in 12 bytes.
-void scale_and_min(const uint8_t* packed, int j, float d, float dmin, float* scale, float* min) {
-  uint8_t s, m;
+void unpack_steps(const uint8_t* packed, int j, int8_t* scale, int8_t* min) {
   if (j < 4) {
-    s = packed[j] & 63u;
-    m = packed[j + 4] & 63u;
+    *scale = static_cast<int8_t>(packed[j] & 63u);
+    *min = static_cast<int8_t>(packed[j + 4] & 63u);
   } else {
-    s = static_cast<uint8_t>((packed[j + 4] & 15u) | ((packed[j - 4] >> 6) << 4));
-    m = static_cast<uint8_t>((packed[j + 4] >> 4) | ((packed[j] >> 6) << 4));
+    *scale = static_cast<int8_t>((packed[j + 4] & 15u) | ((packed[j - 4] >> 6) << 4));
+    *min = static_cast<int8_t>((packed[j + 4] >> 4) | ((packed[j] >> 6) << 4));
   }
-  *scale = d * s;
-  *min = -(dmin * m);
 }
 
 // q4_k {f16 d, dmin; u8 scales[12]; u8 q[128]}, q5_k {...; u8 scales[12]; u8 high[32]; u8 q[128]}
-void decode_q45_k(const uint8_t* block, bool fifth, uint8_t* codes, float* scales, float* mins) {
-  const float d = half_at(block), dmin = half_at(block + 2);
+void decode_q45_k(const uint8_t* block, bool fifth, uint8_t* codes) {
   const uint8_t* high = block + 16;
   const uint8_t* q = block + (fifth ? 48 : 16);
-  for (int j = 0; j < 8; ++j) scale_and_min(block + 4, j, d, dmin, scales + j, mins + j);
   for (int j = 0; j < 4; ++j) {
     uint8_t* out = codes + 64 * j;
     split_nibbles(q + 32 * j, out, out + 32, 32);
@@ -66,9 +63,7 @@ void decode_q45_k(const uint8_t* block, bool fifth, uint8_t* codes, float* scale
 }
 
 // q6_k {u8 low[128]; u8 high[64]; int8 scales[16]; f16 d}
-void decode_q6_k(const uint8_t* block, uint8_t* codes, float* scales) {
-  const float d = half_at(block + 208);
-  for (int g = 0; g < 16; ++g) scales[g] = d * static_cast<int8_t>(block[192 + g]);
+void decode_q6_k(const uint8_t* block, uint8_t* codes) {
   for (int half = 0; half < 2; ++half) {
     const uint8_t* low = block + 64 * half;
     const uint8_t* high = block + 128 + 32 * half;
@@ -132,16 +127,29 @@ int32_t block_columns(BlockFormat format) {
 
 CodeLayout layout_of(BlockFormat format) {
   switch (format) {
-    case BlockFormat::q8_0: return {WeightKind::q8, 32, 128, true, false};
-    case BlockFormat::q4_0: return {WeightKind::q4, 32, 8, true, false};
-    case BlockFormat::q4_1: return {WeightKind::q4, 32, 0, true, true};
-    case BlockFormat::q5_0: return {WeightKind::q8, 32, 16, true, false};
-    case BlockFormat::q5_1: return {WeightKind::q8, 32, 0, true, true};
-    case BlockFormat::q4_k: return {WeightKind::q4, 32, 0, false, true};
-    case BlockFormat::q5_k: return {WeightKind::q8, 32, 0, false, true};
-    case BlockFormat::q6_k: return {WeightKind::q8, 16, 32, false, false};
+    case BlockFormat::q8_0: return {WeightKind::q8, 32, 128, ScaleKind::f16, false};
+    case BlockFormat::q4_0: return {WeightKind::q4, 32, 8, ScaleKind::f16, false};
+    case BlockFormat::q4_1: return {WeightKind::q4, 32, 0, ScaleKind::f16, true};
+    case BlockFormat::q5_0: return {WeightKind::q8, 32, 16, ScaleKind::f16, false};
+    case BlockFormat::q5_1: return {WeightKind::q8, 32, 0, ScaleKind::f16, true};
+    case BlockFormat::q4_k: return {WeightKind::q4, 32, 0, ScaleKind::steps, true};
+    case BlockFormat::q5_k: return {WeightKind::q8, 32, 0, ScaleKind::steps, true};
+    case BlockFormat::q6_k: return {WeightKind::q8, 16, 32, ScaleKind::steps, false};
   }
   return {};
+}
+
+BlockScales block_scales(BlockFormat format, const uint8_t* block) {
+  BlockScales scales{};
+  if (format == BlockFormat::q6_k) {
+    scales.unit = bits_at(block + 208);
+    std::memcpy(scales.steps, block + 192, 16);
+    return scales;
+  }
+  scales.unit = bits_at(block);
+  scales.min_unit = static_cast<uint16_t>(bits_at(block + 2) ^ 0x8000u);   // the file subtracts minimums
+  for (int j = 0; j < 8; ++j) unpack_steps(block + 4, j, scales.steps + j, scales.min_steps + j);
+  return scales;
 }
 
 void decode_row(BlockFormat format, const uint8_t* row, int32_t cols, uint8_t* codes, float* scales, float* mins) {
@@ -152,9 +160,17 @@ void decode_row(BlockFormat format, const uint8_t* row, int32_t cols, uint8_t* c
   for (int32_t b = 0; b < cols / width; ++b) {
     const uint8_t* block = row + static_cast<int64_t>(b) * bytes;
     uint8_t* out = codes + b * width;
-    if (!is_k) decode_block_32(format, block, out, scales + b, mins + b);
-    else if (format == BlockFormat::q6_k) decode_q6_k(block, out, scales + b * groups);
-    else decode_q45_k(block, format == BlockFormat::q5_k, out, scales + b * groups, mins + b * groups);
+    if (!is_k) {
+      decode_block_32(format, block, out, scales + b, mins + b);
+      continue;
+    }
+    if (format == BlockFormat::q6_k) decode_q6_k(block, out);
+    else decode_q45_k(block, format == BlockFormat::q5_k, out);
+    const BlockScales found = block_scales(format, block);
+    for (int32_t g = 0; g < groups; ++g) {
+      scales[b * groups + g] = f16_to_float(found.unit) * found.steps[g];
+      if (format != BlockFormat::q6_k) mins[b * groups + g] = f16_to_float(found.min_unit) * found.min_steps[g];
+    }
   }
 }
 

@@ -136,15 +136,15 @@ Part make_code_part(int32_t rows, int32_t cols, const CodeLayout& layout) {
   matrix.panels = panels_of(rows);
   matrix.group = layout.group;
   matrix.zero_point = layout.zero_point;
-  matrix.scale_f16 = layout.scale_f16 ? 1 : 0;
+  matrix.scale_kind = layout.scale_kind;
   const size_t values = static_cast<size_t>(matrix.panels) * kPanel * cols;
-  const size_t scale_bytes = static_cast<size_t>(matrix.panels) * kPanel * groups_of(matrix) * (layout.scale_f16 ? 2 : 4);
+  const size_t table_bytes = static_cast<size_t>(matrix.panels) * static_cast<size_t>(scale_bytes(matrix));
   part.data = Block(layout.kind == WeightKind::q4 ? values / 2 : values);
-  part.scales = Block(scale_bytes);
+  part.scales = Block(table_bytes);
   matrix.data = part.data.as<void>();
   matrix.scales = part.scales.as<void>();
   if (layout.has_min) {
-    part.mins = Block(scale_bytes);
+    part.mins = Block(table_bytes);
     matrix.mins = part.mins.as<void>();
   }
   return part;
@@ -173,8 +173,31 @@ bool store_scale_row(const PackedMatrix& matrix, const void* to, int32_t panel, 
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t index = (panel * groups + g) * kPanel + lane;
     finite &= is_finite(values[g]);
-    if (matrix.scale_f16) static_cast<uint16_t*>(const_cast<void*>(to))[index] = float_to_f16(values[g]);
+    if (matrix.scale_kind == ScaleKind::f16) static_cast<uint16_t*>(const_cast<void*>(to))[index] = float_to_f16(values[g]);
     else static_cast<float*>(const_cast<void*>(to))[index] = values[g];
+  }
+  return finite;
+}
+
+// A k-quant's units and steps of one row, as the file has them; table is of the scales or of the minimums.
+void store_step_row(const PackedMatrix& matrix, const void* table, int32_t panel, int32_t lane, int32_t block, uint16_t unit,
+                    const int8_t* steps) {
+  const int32_t groups = kScaleSpan / matrix.group;
+  uint8_t* units = static_cast<uint8_t*>(const_cast<void*>(table)) + panel * scale_bytes(matrix) +
+                   int64_t{block} * kPanel * (2 + groups);
+  std::memcpy(units + 2 * lane, &unit, 2);
+  for (int32_t g = 0; g < groups; ++g) units[2 * kPanel + g * kPanel + lane] = static_cast<uint8_t>(steps[g]);
+}
+
+// The scales and minimums of row `row`, whose blocks lie at `source`.
+bool store_block_scales(const PackedMatrix& matrix, int32_t row, BlockFormat format, const uint8_t* source) {
+  bool finite = true;
+  for (int32_t block = 0; block < matrix.cols / kScaleSpan; ++block) {
+    const BlockScales found = block_scales(format, source + int64_t{block} * block_bytes(format));
+    finite &= is_finite(F16{found.unit}) && is_finite(F16{found.min_unit});
+    store_step_row(matrix, matrix.scales, row / kPanel, row % kPanel, block, found.unit, found.steps);
+    if (matrix.mins != nullptr)
+      store_step_row(matrix, matrix.mins, row / kPanel, row % kPanel, block, found.min_unit, found.min_steps);
   }
   return finite;
 }
@@ -206,9 +229,9 @@ bool round_row(WeightKind kind, int32_t cols, float* values) {
 // The codes that float values are rounded to.
 CodeLayout layout_of(const FloatStorage& storage, int32_t cols) {
   switch (*storage.codes) {
-    case WeightKind::q4: return {WeightKind::q4, storage.group, 0, true, true};
-    case WeightKind::w8a8: return {WeightKind::w8a8, cols, 128, false, false};
-    default: return {WeightKind::q8, storage.group, 128, true, false};
+    case WeightKind::q4: return {WeightKind::q4, storage.group, 0, ScaleKind::f16, true};
+    case WeightKind::w8a8: return {WeightKind::w8a8, cols, 128, ScaleKind::f32, false};
+    default: return {WeightKind::q8, storage.group, 128, ScaleKind::f16, false};
   }
 }
 
@@ -266,8 +289,14 @@ Part pack_blocks(const SourceRows& source, BlockFormat format, ThreadPool& pool,
     std::vector<float> scales(source.cols / layout.group), mins(source.cols / layout.group);
     bool good = true;
     for (int32_t row = first * kPanel; row < std::min(last * kPanel, source.rows); ++row) {
-      decode_row(format, source_row(source, row), source.cols, codes.data(), scales.data(), mins.data());
-      good &= store_row(part.matrix, row, codes.data(), scales.data(), mins.data());
+      const uint8_t* const stored = source_row(source, row);
+      decode_row(format, stored, source.cols, codes.data(), scales.data(), mins.data());
+      if (layout.scale_kind == ScaleKind::steps) {
+        store_code_row(part.matrix, row / kPanel, row % kPanel, codes.data());
+        good &= store_block_scales(part.matrix, row, format, stored);
+      } else {
+        good &= store_row(part.matrix, row, codes.data(), scales.data(), mins.data());
+      }
     }
     return good;
   });
@@ -275,7 +304,8 @@ Part pack_blocks(const SourceRows& source, BlockFormat format, ThreadPool& pool,
 }
 
 Part pack_codes(const CodeRows& source, ThreadPool& pool, bool* finite) {
-  const CodeLayout layout{source.bits == 4 ? WeightKind::q4 : WeightKind::q8, source.group, source.zero_point, source.scale_f16,
+  const CodeLayout layout{source.bits == 4 ? WeightKind::q4 : WeightKind::q8, source.group, source.zero_point,
+                          source.scale_f16 ? ScaleKind::f16 : ScaleKind::f32,
                           source.mins != nullptr};
   Part part = make_code_part(source.rows, source.cols, layout);
   const int64_t groups = groups_of(part.matrix);

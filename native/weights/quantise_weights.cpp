@@ -173,7 +173,7 @@ void quantise_row(const float* values, int32_t cols, const CodeLayout& layout, u
       quantise_group_4(values + first, size, codes + first, scales + g, mins + g);
     } else {
       const float scale = quantise_group_8(values + first, size, codes + first);
-      scales[g] = layout.scale_f16 ? through_f16(scale) : scale;
+      scales[g] = layout.scale_kind == ScaleKind::f16 ? through_f16(scale) : scale;
     }
   }
 }

@@ -14,6 +14,8 @@ _NEAR = 0.75
 
 
 _MAX_LINE = 1000
+DEAD_END = "the form of the answer cannot be kept: "
+"""How the reason begins when a request fails because its form allows nothing, or too much at once, amid the answer."""
 
 
 class OctavoError(Exception):
@@ -59,13 +61,12 @@ class ContextLengthError(InvalidRequestError):
             param=param,
         )
 
-
     @classmethod
-    def of_prompt(cls, found: str, limit: int, param: str) -> ContextLengthError:
-        """The same where no answer follows the prompt."""
+    def of_prompt(cls, found: str, limit: int, param: str, cut: str) -> ContextLengthError:
+        """The same where no answer follows the prompt. cut: the field, with its value, that has a long one cut."""
         return cls(
-            f"this model's maximum context length is {limit} tokens; {found}. Shorten the {param}, or set "
-            "truncate_prompt_tokens to use its beginning only",
+            f"this model's maximum context length is {limit} tokens; {found}. Shorten the {param}, or set {cut} to use its "
+            "beginning only",
             param=param,
         )
 
@@ -127,6 +128,13 @@ class RequestFailedError(OctavoError):
 
     status = 500
     code = "request_failed"
+
+
+def request_failure(reason: str) -> OctavoError:
+    """What to raise for a request that has failed while it ran. A form that leaves no way on is the request's own fault."""
+    if reason.startswith(DEAD_END):
+        return InvalidRequestError(reason, param="structured_outputs", code="structured_output_dead_end")
+    return RequestFailedError(f"the request failed in the engine: {reason}")
 
 
 class ConfigError(OctavoError, ValueError):

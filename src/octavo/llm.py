@@ -110,8 +110,7 @@ class LLM:
         if chat_template is not None:
             template = template.with_source(chat_template)
         form = content_format(chat_template_content_format)
-        one = not messages or isinstance(messages[0], Mapping)
-        conversations = cast("Sequence[Sequence[Message]]", [messages] if one else messages)
+        conversations = _conversations(messages)
         dialect = choose_dialect(template.sources, knows_tools=template.knows_tools)
         given = Tools(tools).given if tools else None
         shown = [as_template_wants(dialect, conversation, given) for conversation in conversations]
@@ -149,6 +148,8 @@ class LLM:
         use_tqdm  show a progress bar for each token of all beams together
         Raises InvalidRequestError as `generate` does.
         """
+        if not isinstance(params, BeamSearchParams):
+            raise InvalidRequestError(f"params must be BeamSearchParams, not {type(params).__name__}", param="params")
         engine, tokenizer = self.llm_engine, self.llm_engine.tokenizer
         parts, searches = [], []
         for index, prompt in enumerate(_as_batch(prompts)):
@@ -229,7 +230,7 @@ class LLM:
         lora_request: None = None,
     ) -> list[ScoringRequestOutput]:
         """The cosine of the embeddings of each pair of texts. One text in data_1 is paired with all of data_2."""
-        firsts, seconds = _as_batch(data_1), _as_batch(data_2)
+        firsts, seconds = _as_batch(data_1, "data_1"), _as_batch(data_2, "data_2")
         if len(firsts) not in (1, len(seconds)):
             raise InvalidRequestError(
                 f"data_1 has {len(firsts)} texts and data_2 has {len(seconds)}; data_1 must have as many, or one",
@@ -302,9 +303,7 @@ class LLM:
         request_id = f"{self._num_requests}"
         self._num_requests += 1
         with _named(index):
-            self.llm_engine.add_request(
-                request_id, prompt, params, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY
-            )
+            self.llm_engine.add_request(request_id, prompt, params, priority=priority, output_kind=RequestOutputKind.FINAL_ONLY)
         return request_id
 
     def _rendered(self, token_ids: list[int]) -> TokensPrompt:
@@ -342,7 +341,26 @@ def _per_prompt(name: str, given: Any, kind: type[ValueT], count: int) -> list[V
         raise InvalidRequestError(f"{name} must be one {kind.__name__} or a list, not {type(given).__name__}", param=name)
     if len(given) != count:
         raise InvalidRequestError(f"there are {count} prompts but {len(given)} {name}", param=name)
+    for index, value in enumerate(given):
+        if not isinstance(value, kind):
+            raise InvalidRequestError(f"{name}[{index}] must be {kind.__name__}, not {type(value).__name__}", param=name)
     return list(given)
+
+
+def _conversations(messages: object) -> list[Sequence[Message]]:
+    """The conversations of one, a list of messages, or of a list of such. What the messages are is looked at later."""
+    if not _is_list(messages):
+        raise InvalidRequestError(
+            f"messages must be a list of messages, or of such lists, not {type(messages).__name__}", param="messages"
+        )
+    given = cast("Sequence[Any]", messages)
+    if given and all(map(_is_list, given)):
+        return list(given)
+    return [given]
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
 
 def _with_content(message: Message) -> Message:
@@ -358,8 +376,12 @@ def _refuse_adapter(lora_request: object) -> None:
         )
 
 
-def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """A list of prompts from one prompt (text, token ids, a vLLM dict) or a list of prompts."""
-    if isinstance(prompts, (str, Mapping)) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+def _as_batch(prompts: Prompt | Sequence[Prompt], name: str = "prompts") -> list[Prompt]:
+    """A list of prompts from one prompt (text, token ids, a vLLM dict) or a list of prompts. name: of the argument."""
+    if isinstance(prompts, (str, Mapping)):
+        return [cast(Prompt, prompts)]
+    if not isinstance(prompts, Sequence):
+        raise InvalidRequestError(f"{name} must be a prompt or a list of prompts, not {type(prompts).__name__}", param=name)
+    if len(prompts) > 0 and isinstance(prompts[0], int):
         return [cast(Prompt, prompts)]
     return list(cast("Sequence[Prompt]", prompts))

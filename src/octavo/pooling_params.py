@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -48,6 +48,17 @@ class PoolingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     normalize: bool | None = None
     truncate_prompt_tokens: int | None = None
 
+    def __post_init__(self) -> None:
+        """Raise InvalidRequestError naming a field of another type; what depends on the model is checked by `validate`."""
+        for name in ("dimensions", "truncate_prompt_tokens"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise InvalidRequestError(f"{name} is {repr(value)[:40]}; it must be a whole number", param=name)
+        for name in ("use_activation", "normalize"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise InvalidRequestError(f"{name} is {repr(value)[:40]}; it must be true or false", param=name)
+
     # What SamplingParams have too: there is one result, in no form, and it is delivered when it is there.
 
     @property
@@ -71,27 +82,20 @@ class PoolingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self)
 
     def validate(self, hidden_size: int, max_model_len: int) -> None:
-        """Raise InvalidRequestError naming the field; values from Python may have any type."""
+        """Raise InvalidRequestError naming the field; one that was set later may have any type."""
+        self.__post_init__()
         if self.task is not None and self.task not in TASKS:
             raise InvalidRequestError(f"task is {str(self.task)[:40]!r}; the model has {', '.join(TASKS)}", param="task")
-        for name in ("use_activation", "normalize"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, bool):
-                raise InvalidRequestError(f"{name} is {str(value)[:40]}; it must be true or false", param=name)
         if None not in (self.use_activation, self.normalize) and self.use_activation != self.normalize:
             raise InvalidRequestError("normalize and use_activation are one setting; give one of them", param="normalize")
-        if self.dimensions is not None and not _is_within(self.dimensions, 1, hidden_size):
+        if self.dimensions is not None and not 1 <= self.dimensions <= hidden_size:
             raise InvalidRequestError(
                 f"dimensions is {str(self.dimensions)[:40]}; it must be 1 to {hidden_size}, what this model's embeddings have",
                 param="dimensions",
             )
         limit = self.truncate_prompt_tokens
-        if limit is not None and not (_is_within(limit, 1, max_model_len) or limit == -1):
+        if limit is not None and not (1 <= limit <= max_model_len or limit == -1):
             raise InvalidRequestError(
                 f"truncate_prompt_tokens is {str(limit)[:40]}; it must be 1 to {max_model_len}, the context, or -1 for that",
                 param="truncate_prompt_tokens",
             )
-
-
-def _is_within(value: Any, low: int, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

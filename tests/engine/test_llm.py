@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.fakes import ids, write_model
 
 from octavo import LLM, LLMEngine, SamplingParams
 from octavo.engine.args import EngineArgs
+from octavo.engine.frontend.beam_search import BeamSearchParams
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.prompt import Prompt
 from octavo.errors import ConfigError, ContextLengthError, EngineDeadError, InvalidRequestError, LoadError
+from octavo.pooling_params import PoolingParams
 from octavo.sampling_params import RequestOutputKind
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+CHAT = [{"role": "user", "content": "hi"}]
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +142,71 @@ def test_a_message_without_content_has_an_empty_one(llm: LLM) -> None:
         assert bytes(output.prompt_token_ids).decode() == "[user][assistant]"
     with pytest.raises(InvalidRequestError, match="role"):
         llm.chat([{"content": "x"}], GREEDY, use_tqdm=False)
+
+
+WRONG_ARGUMENTS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
+    *[("prompts", method, (value,), {}) for method in ("generate", "embed", "encode") for value in (5, None, {1}, iter("ab"))],
+    ("data_1", "score", (5, "a"), {}),
+    ("data_2", "score", ("a", None), {}),
+    ("sampling_params", "generate", ("a", 5), {}),
+    ("sampling_params", "generate", (["a", "b"], [GREEDY, 5]), {}),
+    ("priority", "generate", ("a",), {"priority": ["x"]}),
+    ("pooling_params", "encode", ("a", [1]), {}),
+    ("pooling_params", "embed", ("a",), {"pooling_params": [None]}),
+    ("pooling_params", "score", ("a", "b"), {"pooling_params": "x"}),
+    ("truncate_prompt_tokens", "embed", ("a",), {"truncate_prompt_tokens": "x"}),
+    ("params", "beam_search", ("a", 5), {}),
+    ("params", "beam_search", ("a", GREEDY), {}),
+    ("prompts", "beam_search", (5, BeamSearchParams(2, 3)), {}),
+    *[("messages", "chat", (value,), {}) for value in (5, None, "hi", {"role": "user", "content": "x"}, [5], [[5]], [], [[]])],
+    ("tools", "chat", (CHAT,), {"tools": 5}),
+    ("tools", "chat", (CHAT,), {"tools": "x"}),
+    ("documents", "chat", (CHAT,), {"documents": 5}),
+    ("documents", "chat", (CHAT,), {"documents": "x"}),
+    *[("chat_template_kwargs", "chat", (CHAT,), {"chat_template_kwargs": value}) for value in (5, [1], {5: 1})],
+    ("chat_template", "chat", (CHAT,), {"chat_template": 5}),
+]
+
+
+@pytest.mark.parametrize(("param", "method", "args", "kwargs"), WRONG_ARGUMENTS)
+def test_an_argument_of_another_type_is_refused_by_name(
+    llm: LLM, param: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequestError, match=param) as caught:
+        getattr(llm, method)(*args, **kwargs)
+    assert caught.value.param == param and len(caught.value.message) < 300
+    assert not llm.llm_engine.has_unfinished_requests()
+
+
+def test_the_engine_refuses_arguments_of_another_type_by_name(llm: LLM) -> None:
+    unchecked: Any = 5
+    engine = llm.llm_engine
+    for param, call in (
+        ("request_ids", lambda: engine.abort_request(unchecked)),
+        ("options", lambda: engine.add_request("x", "a", GREEDY, unchecked)),
+        ("sampling_params", lambda: engine.add_request("x", "a", unchecked)),
+        ("request_id", lambda: engine.add_request(unchecked, "a", GREEDY)),
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            call()
+        assert caught.value.param == param
+    assert not engine.has_unfinished_requests()
+
+
+@pytest.mark.parametrize("field", ["dimensions", "truncate_prompt_tokens", "normalize", "use_activation"])
+def test_pooling_params_are_checked_when_they_are_made(field: str) -> None:
+    for value in ("x", 2.5, [1]):
+        with pytest.raises(InvalidRequestError, match=f"{field} is .*; it must be"):
+            PoolingParams(**{field: value})
+
+
+def test_a_cache_of_one_block_serves_one_sequence_after_the_other(model: str) -> None:
+    with LLM(model, load_format="dummy", num_gpu_blocks_override=1, max_num_seqs=8) as small:
+        assert small.llm_engine.max_model_len == 16
+        outputs = small.generate([ids("abc"), ids("abc")], SamplingParams(n=2, seed=1, max_tokens=8, ignore_eos=True))
+        first, second = ([choice.token_ids for choice in output.outputs] for output in outputs)
+        assert first == second and len(first) == 2
+        small.llm_engine.check_integrity()
 
 
 def test_a_refused_prompt_names_itself_and_leaves_nothing_behind(llm: LLM) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.models.runner import Runner
-from tests.tiny_models import VARIANTS, prompt, write_tiny_model
+from tests.tiny_models import VARIANTS, prompt, tiny_tensors, write_folder, write_tiny_model
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
 TOLERANCE = 1e-4
@@ -68,6 +68,26 @@ def test_a_short_prompt_of_longrope_is_the_same_in_a_longer_context(
             runner.add(0, entry["token_ids"])
             expected = logits[f"{name}/{length}"]
             assert np.abs(runner.prefill(0, length, entry["rows"]) - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("length", "kept"), [(7, "short_factor"), (32, "short_factor"), (33, "long_factor")])
+def test_what_grows_beyond_the_original_context_keeps_the_factors_of_its_prompt(
+    length: int, kept: str, device: str, facts: dict[str, Any], tmp_path: Path
+) -> None:
+    name = "llama-rope-longrope-long"
+    config, shapes, token_ids = VARIANTS[name].config, facts[name]["shapes"], prompt(name, length)
+    scaling = config["rope_scaling"]
+    assert scaling["original_max_position_embeddings"] == 32
+    one_set = {**scaling, "short_factor": scaling[kept], "long_factor": scaling[kept]}
+    found = []
+    for given in (scaling, one_set):
+        path = write_folder(tmp_path / str(len(found)), {**config, "rope_scaling": given}, tiny_tensors(config, shapes))
+        runner = Runner(path, device, max_model_len=256)
+        runner.add(0, token_ids)
+        last = runner.prefill(0, length, [length - 1])
+        found.append((last.tobytes(), runner.greedy({0: int(last.argmax())}, 64)))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -84,7 +86,7 @@ def test_quantised_products_agree_to_the_bit_on_all_isas(format: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("format", ["f32", "f16", "bf16", "q8_0", "q4_1", "q6_k"])
+@pytest.mark.parametrize("format", ["f32", "f16", "bf16", "q8_0", "q4_1", "q4_k", "q5_k", "q6_k"])
 def test_a_row_gives_the_same_bytes_in_any_company(isa: str, format: str) -> None:
     rng = np.random.default_rng(4)
     weights = stored(rng, format, 70, 256)
@@ -97,6 +99,32 @@ def test_a_row_gives_the_same_bytes_in_any_company(isa: str, format: str) -> Non
             result = rows_op(backend, x[:count], times(weight))
             for row in range(count):
                 assert result[row].tobytes() == together.setdefault(row, result[row]).tobytes(), (threads, count, row)
+
+
+class _PlainScales:
+    """A k-quant as codes with float32 scales: the plain twin of units and steps."""
+
+    def __init__(self, stored: StoredRows) -> None:
+        self._stored = stored
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stored, name)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("format", ["q4_k", "q5_k", "q6_k"])
+@pytest.mark.parametrize("columns", [512, 16384, 33024])  # scales of four panels, of two, of none fit the memory for them
+def test_units_and_steps_of_k_quants_give_the_bytes_of_float32_scales(isa: str, format: str, columns: int) -> None:
+    rng = np.random.default_rng(6)
+    weights = block_tensor(rng, format, 37, columns)
+    bias = float_tensor(rng.standard_normal(37).astype(np.float32), "bias")
+    backend = cpu(isa)
+    x = rng.standard_normal((9, columns), np.float32)
+    held, plain = (backend.parameters.load_linear([part], [bias]) for part in (weights, _PlainScales(weights)))
+    assert held.bytes < plain.bytes
+    for count in (1, 3, 4, 5, 9):
+        results = [rows_op(backend, x[:count], times(weight)).tobytes() for weight in (held, plain)]
+        assert results[0] == results[1], count
 
 
 def stored(rng: np.random.Generator, format: str, rows: int, columns: int) -> StoredRows:

@@ -73,6 +73,25 @@ def test_compile_bombs_hurt_nobody(server: Served) -> None:
     assert server.is_idle()
 
 
+DEAD_ENDS = [
+    'start: "a" x\nx: x',
+    'start: "a" x "b"\nx: "c" x',
+    'start: x y\nx: "a"\ny: z\nz: y | y "b"',
+    'root ::= "a" x\nx ::= x',
+]
+
+
+@pytest.mark.parametrize("grammar", DEAD_ENDS)
+def test_a_form_that_leaves_no_way_on_is_the_request_s_own_fault(server: Served, grammar: str) -> None:
+    fields = {"guided_grammar": grammar, "max_tokens": 16}
+    answer = completion(server, **fields)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "structured_output_dead_end"), answer.text
+    assert error["message"].startswith("the form of the answer cannot be kept: ") and len(error["message"]) < 300
+    assert "structured_output_dead_end" in completion(server, **fields, stream=True).text
+    assert completion(server, guided_grammar='start: "a" x\nx: "b"', max_tokens=16).json()["choices"][0]["text"] == "ab"
+
+
 def test_a_client_that_leaves_takes_its_form_along(server: Served) -> None:
     body = {"prompt": "x", "stream": True, "max_tokens": 900, "guided_regex": "[ab]{800}"}
     with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as answer:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from octavo.cli.lazy_progress import lazy_pull_progress
 from octavo.config.engine import EngineConfig
 from octavo.engine.llm_engine import LLMEngine
-from octavo.errors import ConfigError, RequestFailedError
+from octavo.errors import ConfigError, request_failure
 from octavo.loadgen.client import Connection, Target, text_of_event
 from octavo.request import new_request_id
 from octavo.sampling_params import RequestOutputKind, SamplingParams
@@ -82,7 +82,7 @@ class LocalSource:
                 while engine.has_unfinished_requests() and not self.interrupted:
                     for output in engine.step():
                         if output.error is not None:
-                            raise RequestFailedError(output.error)
+                            raise request_failure(output.error)
                         yield "".join(choice.text for choice in output.outputs)
             finally:
                 engine.abort_request(request_id)

@@ -20,7 +20,7 @@ class CacheConfig:
     kv_cache_memory: float | None = option(
         None,
         "KV cache budget in GiB. Default: a quarter of the memory free for this process, at most 4 GiB; printed at start.",
-        low=0.001,
+        low=0,
         high=65536,
         metavar="GiB",
     )
@@ -42,7 +42,7 @@ class CacheConfig:
     num_gpu_blocks_override: int | None = option(
         None,
         "Exact number of KV blocks, instead of a memory budget (tests, tuning).",
-        low=2,
+        low=1,
         high=2**31 - 1,
         aliases=("num_blocks",),
     )

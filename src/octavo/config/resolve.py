@@ -344,4 +344,6 @@ def _gib_up(size_bytes: int) -> str:
 
 
 def _size(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.2f} GiB" if size_bytes >= GIB else f"{size_bytes / 2**20:.0f} MiB"
+    if size_bytes >= GIB:
+        return f"{size_bytes / GIB:.2f} GiB"
+    return f"{size_bytes / 2**20:.0f} MiB" if size_bytes >= 2**20 or not size_bytes else f"{size_bytes / 2**10:.0f} KiB"

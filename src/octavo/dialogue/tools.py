@@ -17,6 +17,10 @@ class Tools:
     """The tools of one request. Raises InvalidRequestError naming the first that is wrong, as "tools[2].function.name"."""
 
     def __init__(self, given: Sequence[Mapping[str, Any]]) -> None:
+        if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+            raise InvalidRequestError(
+                f"tools must be a list of tools, not {type(given).__name__}", param="tools", code="invalid_type"
+            )
         if len(given) > MAX_TOOLS:
             raise InvalidRequestError(f"tools has {len(given)} entries; at most {MAX_TOOLS} are allowed", param="tools")
         self.given = tuple(given)

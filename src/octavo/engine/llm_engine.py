@@ -21,7 +21,7 @@ from octavo.engine.frontend.prompt import Prompt, PromptParts
 from octavo.engine.frontend.served_model import load_served_model, locate_model
 from octavo.engine.guard import Guard, guarded
 from octavo.engine.wire.messages import CoreStats, ReconfigureReport
-from octavo.errors import EngineDeadError
+from octavo.errors import EngineDeadError, InvalidRequestError
 from octavo.kvcache.report import MemoryReport
 from octavo.loader.pypi import FetchReport
 from octavo.loader.sampling_advice import SamplingAdvice
@@ -138,6 +138,10 @@ class LLMEngine:
     @guarded
     def abort_request(self, request_ids: str | Iterable[str]) -> None:
         """End requests; the next step delivers them with finish_reason "abort". Ended and unknown ones are left alone."""
+        if not isinstance(request_ids, Iterable):
+            raise InvalidRequestError(
+                f"request_ids must be an id or several, not {type(request_ids).__name__}", param="request_ids"
+            )
         wanted = [request_ids] if isinstance(request_ids, str) else list(request_ids)
         for output in self._outputs.abort(wanted, time.monotonic()):
             self._core.abort(output.request_id)

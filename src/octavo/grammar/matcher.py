@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 from numpy.typing import NDArray
 
-from octavo.grammar.source import LIMITS
+from octavo.grammar.source import LIMITS, NO_WAY_ON
 from octavo.grammar.speller import Speller
 from octavo.grammar.tokens import TokenTable
 
@@ -130,7 +130,14 @@ class GrammarMatcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ValueError(self._matcher.get_error())
+            raise ValueError(_reason(self._matcher.get_error()))
+
+
+def _reason(message: str) -> str:
+    """The library's message in one line, or in other words where it has but a name for it."""
+    if NO_WAY_ON in message:
+        return "no text can go on from here; look for a part of it that refers to itself without an end, or that allows nothing"
+    return " ".join(message.replace("<non-verbose/>", "").split())
 
 
 def forced_token(mask: NDArray[np.int32]) -> int | None:

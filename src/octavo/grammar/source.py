@@ -27,6 +27,10 @@ LIMITS = LLParserLimits(verbose_errors=False, max_items_in_row=8192, max_lexer_s
 """Bounds of what a grammar may cost to build and at each token; errors do not repeat the grammar."""
 
 
+NO_WAY_ON = "NoExtensionBias"
+"""llguidance's name for a text behind which no token can stand."""
+
+
 def grammar_source(params: StructuredOutputsParams) -> str | None:
     """The grammar of what is asked for; None when nothing is. The same params always give the same text.
 
@@ -49,7 +53,7 @@ def _check_beginning(source: str, param: str) -> None:
     matcher.compute_bitmask()
     if matcher.is_error():
         reason = _one_line(matcher.get_error())
-        if "NoExtensionBias" in reason:  # llguidance's name for a beginning after which no token can stand
+        if NO_WAY_ON in reason:
             raise InvalidRequestError(f"{param} allows no text at all; look for a part that refers to itself", param=param)
         raise InvalidRequestError(
             f"{param} allows too much at once: {reason}", param=param, code="structured_output_too_complex"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from octavo.config.cache import blocks_for
 from octavo.kvcache.manager import KVCacheManager, PrefixMatch
@@ -63,25 +63,47 @@ class AdmissionRule:
         return needed + reserved <= self._manager.num_free
 
     def exceeds_share(self, sequence: Sequence, match: PrefixMatch, running: Iterable[Sequence], max_seqs: int) -> bool:
-        """Whether one more choice would give its request more than half of the seats or blocks. The first one always may run.
+        """Whether one more choice would give its request, or all requests with several choices, more than their share of the
+        seats or blocks (`share_of`, `share_of_all`). The first one always may run.
 
-        So a request with many choices leaves room for others that come while it runs. Its choices need about as much each.
+        So requests with many choices leave room for one that comes while they run. The choices of one need about as much each.
         """
         request = sequence.request
         if request.sampling.n == 1:
             return False
-        num_running = sum(other.request is request for other in running)
-        if num_running == 0:
+        choices = [other for other in running if other.request.sampling.n > 1]
+        num_own = sum(other.request is request for other in choices)
+        if num_own == 0:
             return False
-        if 2 * (num_running + 1) > max_seqs:
+        others = [other for other in choices if other.request is not request]
+        num_requests = 1 + len({other.request.request_id for other in others})
+        if num_own >= share_of(max_seqs, num_requests) or len(choices) >= share_of_all(max_seqs, num_requests):
             return True
         first = min(match.num_tokens, sequence.num_tokens - 1)
-        needed = self._manager.cost(match, first, self.final_tokens(sequence))
-        return 2 * (num_running + 1) * needed > self._manager.num_blocks
+        own = (num_own + 1) * self._manager.cost(match, first, self.final_tokens(sequence))
+        num_blocks = self._manager.num_blocks
+        return own > share_of(num_blocks, num_requests) or own + self._held(others) > share_of_all(num_blocks, num_requests)
+
+    def _held(self, choices: Collection[Sequence]) -> int:
+        """Blocks that choices of some requests will have: a prompt for each request, and an output for each choice."""
+        size = self._manager.block_size
+        prompts = {choice.request.request_id: blocks_for(choice.num_prompt, size) for choice in choices}
+        outputs = sum(blocks_for(self.final_tokens(choice) - choice.num_prompt, size) for choice in choices)
+        return sum(prompts.values()) + outputs
 
     def headroom(self, sequence: Sequence) -> int:
         """Blocks that must stay free beyond all needs when a waiting sequence is admitted."""
         return 0 if self.mode == "eager" else min(MAX_BLOCKS, (1 << min(sequence.num_displaced, 31)) - 1)
+
+
+def share_of(total: int, num_holders: int) -> int:
+    """Most of `total` seats or blocks for each of those who would take all of them: one share is left for who comes next."""
+    return max(1, min(total // 2, -(-total // (num_holders + 1))))
+
+
+def share_of_all(total: int, num_holders: int) -> int:
+    """Most of `total` for all of them together."""
+    return total * num_holders // (num_holders + 1)
 
 
 def match_of(sequence: Sequence, live: Mapping[int, Sequence], manager: KVCacheManager) -> PrefixMatch | None:

@@ -209,14 +209,14 @@ class ChatTemplate:
         its texts have more than max_characters.
         """
         compiled = self._select(tools)
-        extra = dict(extra or {})
-        _check_request(extra, add_generation_prompt, continue_final_message)
+        _check_request(extra or {}, add_generation_prompt, continue_final_message)
+        _check_documents(documents)
         takes_strings = compiled.takes_strings and content_format is None
         chat = prepare_messages(messages, content_format or compiled.content_format, takes_strings)
         if has_calls(chat):
             chat = plain_data(with_arguments(chat, as_text=self._wants_arguments_as_text(compiled)), "messages", -2)
         given = {"tools": None if tools is None else list(tools), "documents": None if documents is None else list(documents)}
-        variables: dict[str, Any] = {name: plain_data(value, name) for name, value in {**given, **extra}.items()}
+        variables: dict[str, Any] = {name: plain_data(value, name) for name, value in {**given, **(extra or {})}.items()}
         if max_characters is not None:
             _require_size([*_strings(chat), *_strings(variables)], max_characters)
         mark: str | None = None
@@ -298,7 +298,16 @@ class ChatTemplate:
             raise InvalidRequestError(said.get(error.kind, error.reason), param="messages") from None
 
 
-def _check_request(extra: Mapping[str, Any], add_generation_prompt: bool, continue_final_message: bool) -> None:
+def _check_documents(documents: object) -> None:
+    if documents is not None and (isinstance(documents, (str, bytes)) or not isinstance(documents, Sequence)):
+        raise InvalidRequestError(f"documents must be a list of objects, not {type(documents).__name__}", param="documents")
+
+
+def _check_request(extra: object, add_generation_prompt: bool, continue_final_message: bool) -> None:
+    if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
+        raise InvalidRequestError(
+            f"chat_template_kwargs must be an object with names as keys, not {str(extra)[:100]}", param="chat_template_kwargs"
+        )
     clash = sorted(_RESERVED.intersection(extra))
     if clash:
         raise InvalidRequestError(

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Backend
 from octavo.errors import LoadError
 from octavo.loader.fields import Fields, shown
 from octavo.text.gguf_merges import TokenType, merges_from_scores
-from octavo.text.library_faults import is_fault, reason
+from octavo.text.library_faults import is_fault, quiet_panics, reason
 from octavo.text.pre_tokenizers import PRE_TOKENIZER_RULES, build_pre_tokenizer
 from octavo.text.token_bytes import SPACE_MARK
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
@@ -107,8 +107,9 @@ def tokenizer_from_gguf(metadata: Mapping[str, object], path: Path) -> Tokenizer
         {token: i for i, token in enumerate(tokens)},
     )
     try:
-        backend, adds_bos, adds_eos = builder(vocabulary)
-        _add_tokens(backend, vocabulary)
+        with quiet_panics():
+            backend, adds_bos, adds_eos = builder(vocabulary)
+            _add_tokens(backend, vocabulary)
     except BaseException as error:
         if isinstance(error, LoadError) or not is_fault(error):
             raise

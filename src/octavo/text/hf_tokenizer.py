@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 
 from tokenizers import AddedToken
@@ -22,9 +23,9 @@ from tokenizers import Tokenizer as Backend
 from octavo.errors import LoadError
 from octavo.loader.fields import MAX_JSON_BYTES, Fields, shown
 from octavo.log import get_logger
-from octavo.text.library_faults import is_fault, reason
+from octavo.text.library_faults import is_fault, quiet_panics, reason
 from octavo.text.tokenizer import Tokenizer, TokenizerSpec
-from octavo.text.vocabulary_limits import check_charsmap, check_pieces, check_scores
+from octavo.text.vocabulary_limits import check_charsmap, check_merges, check_pieces, check_scores
 
 _SPECIAL_NAMES = (
     "bos_token",
@@ -38,6 +39,7 @@ _SPECIAL_NAMES = (
 _UNPICKABLE_SCORE = -1e6
 _MAX_ID_DIGITS = 10
 _MAX_TRIED = 64
+_SUBWORD_PREFIX = re.compile(r'"continuing_subword_prefix"\s*:\s*"[^"]')
 MAX_STRING_CHARACTERS = 1 << 20
 """A longer string in tokenizer.json is refused; charsmaps, the longest in use, have less than half of it."""
 MAX_ADDED_CHARACTERS = 1 << 20
@@ -58,8 +60,9 @@ def tokenizer_from_folder(folder: Path) -> Tokenizer:
     config = _read_json(folder / "tokenizer_config.json")
     names = _special_tokens(folder, config)
     try:
-        _add_missing_tokens(backend, _declared_tokens(folder, config), names, path)
-        prefix, suffix = _surrounding_ids(backend)
+        with quiet_panics():
+            _add_missing_tokens(backend, _declared_tokens(folder, config), names, path)
+            prefix, suffix = _surrounding_ids(backend)
     except BaseException as error:
         if isinstance(error, LoadError) or not is_fault(error):
             raise
@@ -108,7 +111,11 @@ def _read_backend(path: Path) -> Backend:
     try:
         if '"Unigram"' in text:
             text = _usable_unigram(text, path)
-        backend: Backend = Backend.from_str(text)
+        if _SUBWORD_PREFIX.search(text):
+            model = json.loads(text)["model"]
+            check_merges(model.get("merges") or [], str(model["continuing_subword_prefix"]), str(path))
+        with quiet_panics():
+            backend: Backend = Backend.from_str(text)
         backend.no_truncation()
         backend.no_padding()
     except BaseException as error:

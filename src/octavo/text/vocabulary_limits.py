@@ -12,6 +12,8 @@ MAX_PIECE_CHARACTERS = 4096
 """The library frees its tree of unigram pieces by recursion, one call a character: one of 200,000 overflows the stack."""
 MAX_CHARACTERS = 1 << 22
 """Of all pieces together: tree and merge table take about 100 bytes a character. The largest vocabularies have 2 million."""
+_CONTINUATION_BYTES = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))
+"""Bytes of a UTF-8 character but its first."""
 MAX_CHARSMAP_BYTES = 1 << 20
 MAX_CHARSMAP_TEXT = 256
 """Bytes that a charsmap may put in the place of one character; the longest in use has 33."""
@@ -34,6 +36,21 @@ def check_scores(scores: Sequence[float], source: str) -> None:
     for index, score in enumerate(scores):
         if not math.isfinite(score):
             raise LoadError(f"{source}: token {index} has the score {score}; expected a finite number")
+
+
+def check_merges(merges: Sequence[object], prefix: str, source: str) -> None:
+    """Raise LoadError for a merge from whose right side the library would cut half a character as the prefix of subwords: the
+    text that is left is none, and the process dies when the library tells of it."""
+    size = len(prefix.encode())
+    for index, merge in enumerate(merges):
+        right = str(
+            merge.rpartition(" ")[2] if isinstance(merge, str) else merge[-1] if isinstance(merge, list) and merge else ""
+        )
+        if right.encode("utf-8", "replace")[size : size + 1] in _CONTINUATION_BYTES:
+            raise LoadError(
+                f"{source}: merge {index} does not go with continuing_subword_prefix {prefix[:40]!r}, whose {size} bytes end "
+                "within a character of it"
+            )
 
 
 def check_charsmap(charsmap: bytes, source: str) -> None:

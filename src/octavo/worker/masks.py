@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from octavo.errors import DEAD_END
 from octavo.grammar.matcher import BITS, mask_words
 from octavo.ops.interface import I32
 from octavo.worker.batch import Batch, ResidentSequence, Segment
@@ -45,8 +46,10 @@ class Masks:
         for segment in sampled:
             try:
                 self._fill(segment, next_row)
+            except ValueError as error:
+                failed[segment.state.seq_id] = f"{DEAD_END}{error}"
             except Exception as error:  # whatever it is, it must end this sequence and no other
-                failed[segment.state.seq_id] = f"the form of the answer cannot be kept: {error}"
+                failed[segment.state.seq_id] = f"the mask of the answer could not be made: {type(error).__name__}: {error}"
             for num_drafts in range(1 + segment.num_drafts):
                 self._row_of[self._row_id(segment.state.seq_id, num_drafts)] = next_row
                 next_row += 1

@@ -87,7 +87,7 @@ def test_environment_sets_what_no_flag_sets() -> None:
         (["--port", "web"], ["--port", "'web'", "whole number", "0 to 65535"]),
         (["--port", "9" * 5000], ["--port", "0 to 65535"]),
         (["--port", "80.5"], ["--port", "whole number"]),
-        (["--kv-cache-memory", "nan"], ["--kv-cache-memory", "nan", "0.001 to 65536"]),
+        (["--kv-cache-memory", "nan"], ["--kv-cache-memory", "nan", "0 to 65536"]),
         (["--kv-cache-memory", "inf"], ["--kv-cache-memory", "inf"]),
         (["--shutdown-timeout", "soon"], ["--shutdown-timeout", "a number"]),
         (["--device", "cpux"], ["--device", "cpux", "cpu, reference", "did you mean cpu?"]),

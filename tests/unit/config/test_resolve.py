@@ -18,13 +18,15 @@ from octavo.errors import ConfigError
 BLOCK_BYTES = 2**20
 
 
-def resolved(available: int = 8 * GIB, weight_bytes: int = 0, model: ModelConfig = MODEL, **options: Any) -> Resolved:
-    def block_bytes(model: ModelConfig, block_size: int, dtype: str) -> int:
-        return BLOCK_BYTES * block_size // 16
+def resolved(
+    available: int = 8 * GIB, weight_bytes: int = 0, model: ModelConfig = MODEL, block_bytes: int = BLOCK_BYTES, **options: Any
+) -> Resolved:
+    def kv_block_bytes(model: ModelConfig, block_size: int, dtype: str) -> int:
+        return block_bytes * block_size // 16
 
     config = EngineArgs(**options).create_engine_config()
     machine = Machine(num_cpus=3, available_bytes=available, total_bytes=2 * available)
-    return resolve(config, model, machine, block_bytes, weight_bytes=weight_bytes)
+    return resolve(config, model, machine, kv_block_bytes, weight_bytes=weight_bytes)
 
 
 def test_every_open_value_is_filled() -> None:
@@ -130,12 +132,29 @@ def test_defaults_are_lowered_to_the_token_budget_with_a_notice() -> None:
     assert len(result.notices) == 2
 
 
-@pytest.mark.parametrize("options", [{}, {"kv_cache_memory": 0.1234}, {"num_gpu_blocks_override": 4}])
-def test_resolving_twice_changes_nothing(options: dict[str, Any]) -> None:
-    first = resolved(**options)
-    machine = Machine(num_cpus=9, available_bytes=8 * GIB, total_bytes=8 * GIB)
+@pytest.mark.parametrize("block_bytes", [BLOCK_BYTES, 4096])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"kv_cache_memory": 0.1234},
+        {"kv_cache_memory": 0.00098, "max_model_len": 16},
+        {"num_gpu_blocks_override": 4},
+        {"num_gpu_blocks_override": 1},
+        {"gpu_memory_utilization": 0.4},
+    ],
+)
+def test_resolving_twice_changes_nothing(options: dict[str, Any], block_bytes: int) -> None:
+    first = resolved(block_bytes=block_bytes, **options)
+    machine = Machine(num_cpus=9, available_bytes=8 * GIB, total_bytes=16 * GIB)
     again = resolve(first.config, MODEL, machine, lambda *_: first.block_bytes)
     assert again.config == first.config
+
+
+def test_a_cache_of_less_than_a_block_says_how_much_a_block_is() -> None:
+    for given in (0.0, 1e-6):
+        with pytest.raises(ConfigError, match="is less than one KV block of 4 KiB; give at least 0.001 GiB"):
+            resolved(block_bytes=4096, kv_cache_memory=given)
 
 
 def test_a_tiny_machine_still_gets_one_block() -> None:

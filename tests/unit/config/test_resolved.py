@@ -26,8 +26,8 @@ def test_a_section_keeps_the_values_that_were_given() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_gpu_blocks_override": 1}, "--num-gpu-blocks-override is 1; it must be 2 to "),
-        ({"kv_cache_memory": 1e9}, "--kv-cache-memory is 1000000000.0; it must be 0.001 to 65536"),
+        ({"num_gpu_blocks_override": 0}, "--num-gpu-blocks-override is 0; it must be 1 to "),
+        ({"kv_cache_memory": 1e9}, "--kv-cache-memory is 1000000000.0; it must be 0 to 65536"),
         ({"swap_space": "much"}, "--swap-space is 'much'; it must be of type float"),
         ({"block_size": 4}, "--block-size is 4; it must be 8 to 128"),
     ],

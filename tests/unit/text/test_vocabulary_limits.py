@@ -14,7 +14,7 @@ import pytest
 
 from octavo.errors import LoadError
 from octavo.text.hf_tokenizer import tokenizer_from_folder
-from octavo.text.vocabulary_limits import check_charsmap, check_pieces, check_scores
+from octavo.text.vocabulary_limits import check_charsmap, check_merges, check_pieces, check_scores
 
 FOLDER = Path(__file__).parents[2] / "golden" / "text" / "tokenizers" / "unigram"
 
@@ -48,6 +48,15 @@ def test_pieces_that_are_too_long_together_are_refused() -> None:
 def test_a_score_that_is_no_number_is_refused(score: float) -> None:
     with pytest.raises(LoadError, match="token 1 has the score"):
         check_scores([0.0, score], "x")
+
+
+@pytest.mark.parametrize(("right", "prefix"), [("\u00e9", "x"), ("\u20acb", "##"), ("\U0001f600", "abc")])
+def test_a_merge_that_would_be_cut_within_a_character_is_refused(tmp_path: Path, right: str, prefix: str) -> None:
+    model = {"type": "BPE", "vocab": {"a": 0, right: 1}, "merges": [["a", right]], "continuing_subword_prefix": prefix}
+    folder = changed(tmp_path, lambda data: data.update(model=model, normalizer=None))
+    with pytest.raises(LoadError, match=f"merge 0 does not go with continuing_subword_prefix '{prefix}'"):
+        tokenizer_from_folder(folder)
+    check_merges([f"a {prefix}{right}", ["a", prefix], ["a", "b"], []], prefix, "x")
 
 
 def test_a_string_that_no_tokenizer_has_is_refused(tmp_path: Path) -> None:

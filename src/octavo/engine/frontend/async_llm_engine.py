@@ -25,6 +25,7 @@ from octavo.engine.frontend.metrics import Metrics
 from octavo.engine.frontend.output_processor import OutputProcessor
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.engine.frontend.overload import check_queue, retry_after_s
+from octavo.engine.frontend.places import Places
 from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.engine.frontend.prompt import Prompt
 from octavo.engine.frontend.served_model import ServedModel, load_served_model, locate_model
@@ -89,23 +90,22 @@ class AsyncLLMEngine:
     """
 
     def __init__(self, model: ServedModel, supervisor: Supervisor, ready: CoreReady, ledger: Ledger) -> None:
-        max_model_len = ready.config.scheduler.max_model_len
         self.resolved_config: ResolvedConfig = ready.config
-        self.max_model_len: int = max_model_len
+        self.max_model_len: int = ready.config.scheduler.max_model_len
         self.model_config: ModelConfig = model.config
         self.tokenizer: Tokenizer = model.tokenizer
         self.chat_template: ChatTemplate = model.chat_template
         self.generation_defaults: dict[str, float | int] = model.sampling.values
         self.weights_version = ready.weights_version.hex()
         self.description = [*ready.description, model.describe()]
-        self.ledger = ledger
+        self.ledger, self.places = ledger, Places()
         self.metrics: CollectorRegistry = Metrics(ledger, model.name).registry
         self._supervisor = supervisor
         self._outputs = OutputProcessor(model.tokenizer, ledger)
         self._input = InputProcessor(
             model.tokenizer,
             model.config,
-            max_model_len,
+            self.max_model_len,
             scheduler_policy=ready.config.scheduler.scheduler_policy,
             random_seed=seeds(ready.config.loading.seed),
         )

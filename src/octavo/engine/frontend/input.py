@@ -136,7 +136,8 @@ class InputProcessor:
         params.validate(self._model.hidden_size, self._max_model_len)
         token_ids = self._pooled_token_ids(parts, params.truncate_prompt_tokens)
         if len(token_ids) > self._max_model_len:
-            raise ContextLengthError.of_prompt(f"the prompt has {len(token_ids)} tokens", self._max_model_len, "prompt")
+            found = f"the prompt has {len(token_ids)} tokens"
+            raise ContextLengthError.of_prompt(found, self._max_model_len, "prompt", "truncate_prompt_tokens")
         request = Request(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -177,6 +178,8 @@ class InputProcessor:
     def _check_envelope(self, request_id: str, options: RequestOptions) -> None:
         if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_REQUEST_ID_LENGTH:
             raise InvalidRequestError(f"request_id must be a text of 1..{MAX_REQUEST_ID_LENGTH} characters", param="request_id")
+        if not isinstance(options, RequestOptions):
+            raise InvalidRequestError(f"options must be RequestOptions, not {type(options).__name__}", param="options")
         options.validate()
         if options.priority and self.scheduler_policy not in PRIORITY_POLICIES:
             raise InvalidRequestError(

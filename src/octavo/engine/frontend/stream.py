@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from octavo.engine.frontend.outputs import RequestOutput
-from octavo.errors import OctavoError, RequestFailedError
+from octavo.errors import OctavoError, request_failure
 from octavo.sampling_params import RequestOutputKind
 
 
 class RequestStream(AsyncIterator[RequestOutput]):
     """An async iterator for one consumer. Deltas that nobody has fetched yet are joined, so a slow consumer costs one object.
 
-    Iterating raises RequestFailedError when the request failed, EngineDeadError when the core was lost. `close` aborts a
-    request that has not ended; whoever drops a stream early must call it (or use `aclose`).
+    Iterating raises what `request_failure` makes of it when the request failed, EngineDeadError when the core was lost. `close`
+    aborts a request that has not ended; whoever drops a stream early must call it (or use `aclose`).
     """
 
     def __init__(self, request_id: str, kind: RequestOutputKind, abort: Callable[[str], None]) -> None:
@@ -36,7 +36,7 @@ class RequestStream(AsyncIterator[RequestOutput]):
         if output.finished:
             self._ended = True
             if output.error is not None:
-                self._error = RequestFailedError(f"the request failed in the engine: {output.error}")
+                self._error = request_failure(output.error)
         self._wake()
 
     def fail(self, error: OctavoError) -> None:

@@ -4,6 +4,7 @@ How each storage format is held with dtype auto:
   f32, f16, bf16                    as they are (a narrower float is widened while it is multiplied)
   q8_0, q5_0, q5_1, q5_k, q6_k      8-bit codes with the format's own scales, without loss
   q4_0, q4_1, q4_k, q2_k, q3_k      4-bit codes with the format's own scales, without loss
+The scales of q4_k, q5_k and q6_k stay what they are in the file, a unit for 256 columns and small integers.
 An explicit dtype widens or rounds everything to that type, and a quantization rounds those values to codes
 (ops/weight_storage.py has the rules). All of it reads the memory map directly and in parallel; only q2_k and q3_k go through
 numpy.

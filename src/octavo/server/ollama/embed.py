@@ -90,7 +90,7 @@ async def _job(
 ) -> Embeddings:
     """Everything that can be wrong with the body raises here, before any part of it runs."""
     params.validate(service.engine.model_config.hidden_size, service.max_model_len)
-    prompts = await read_texts(service, texts, param, max_kept)
+    prompts = await read_texts(service, texts, param, max_kept, cut="truncate to true")
     options = RequestOptions(tenant=tenant_of(request, None))
     return Embeddings(request_id=new_request_id("embd"), prompts=prompts, params=params, options=options)
 

@@ -18,6 +18,9 @@ from octavo.server.service.service import Service
 MAX_TEXTS = 2048
 """Most texts in one body, as OpenAI has it."""
 
+CUT_FIELD = "truncate_prompt_tokens"
+"""What has a prompt cut to the context in vLLM's bodies."""
+
 UNSUPPORTED = {
     **UNSUPPORTED_FIELDS,
     "mm_processor_kwargs": (),
@@ -56,20 +59,23 @@ class EmbeddingFields(Body):
         return params
 
 
-async def read_texts(service: Service, texts: Sequence[str], param: str, max_kept: int | None) -> list[list[int]]:
-    """Token ids of each text. Raises: InvalidRequestError naming the text that is empty or too long."""
+async def read_texts(
+    service: Service, texts: Sequence[str], param: str, max_kept: int | None, *, cut: str = CUT_FIELD
+) -> list[list[int]]:
+    """Token ids of each text; cut is the field that has a long one cut. Raises: InvalidRequestError naming the text that is
+    empty or too long."""
     prompts = await encode_texts(service, texts, param, max_kept)
-    check_prompts(service, prompts, param)
+    check_prompts(service, prompts, param, cut=cut)
     return prompts
 
 
-def check_prompts(service: Service, prompts: Sequence[list[int]], param: str) -> None:
+def check_prompts(service: Service, prompts: Sequence[list[int]], param: str, *, cut: str = CUT_FIELD) -> None:
     """Raise InvalidRequestError for the first prompt that is empty, too long or outside the vocabulary."""
     for index, token_ids in enumerate(prompts):
         where = param if len(prompts) == 1 else f"{param}[{index}]"
         if not token_ids:
             raise InvalidRequestError(f"{where} is empty; give at least one token", param=param, code="empty_prompt")
-        require_fits(service, token_ids, where)
+        require_fits(service, token_ids, where, cut)
         service.check_ids(token_ids, param)
 
 

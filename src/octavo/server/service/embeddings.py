@@ -41,12 +41,11 @@ class Embeddings:
         Raises: EngineDeadError when the engine itself aborted a request (shutdown), RequestFailedError when it failed there.
         """
         starts = [partial(self._start, engine, index) for index in range(len(self.prompts))]
-        # As in Generation: half of the seats, so that whoever comes meanwhile finds room beside them.
-        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2)
         results: dict[int, PoolingRequestOutput] = {}
-        async with aclosing(merged(starts, at_once)) as outputs:
-            async for index, output in outputs:
-                results[index] = output
+        with engine.places.body(1, engine.resolved_config.scheduler.max_num_seqs) as body:
+            async with aclosing(merged(starts, body)) as outputs:
+                async for index, output in outputs:
+                    results[index] = output
         return [results[index] for index in range(len(self.prompts))]
 
     def _start(self, engine: Engine, index: int) -> AsyncGenerator[PoolingRequestOutput, None]:
@@ -83,10 +82,11 @@ def kept_ids(service: Service, token_ids: list[int], max_kept: int | None) -> li
     return truncated(token_ids, _limit(max_kept, service.max_model_len), ())
 
 
-def require_fits(service: Service, token_ids: Sequence[int], param: str) -> None:
-    """Raise ContextLengthError unless the context holds the prompt; it needs no room for an answer."""
+def require_fits(service: Service, token_ids: Sequence[int], param: str, cut: str) -> None:
+    """Raise ContextLengthError unless the context holds the prompt; it needs no room for an answer. cut: the field that has a
+    long prompt cut."""
     if len(token_ids) > service.max_model_len:
-        raise ContextLengthError.of_prompt(f"{param} has {len(token_ids)} tokens", service.max_model_len, param)
+        raise ContextLengthError.of_prompt(f"{param} has {len(token_ids)} tokens", service.max_model_len, param, cut)
 
 
 def _limit(max_kept: int | None, longest: int) -> int:

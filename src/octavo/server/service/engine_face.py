@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from octavo.config.model import ModelConfig
 from octavo.config.resolved import ResolvedConfig
 from octavo.engine.frontend.outputs import RequestOutput
+from octavo.engine.frontend.places import Places
 from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.engine.wire.messages import ReconfigureReport
 from octavo.kvcache.report import MemoryReport
@@ -37,6 +38,8 @@ class Engine(Protocol):
         """The configuration in force; `reconfigure` replaces it."""
         ...
 
+    @property
+    def places(self) -> Places: ...
     @property
     def metrics(self) -> Any: ...
     @property

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from octavo.engine.frontend.ledger import RequestRecord
 from octavo.engine.frontend.outputs import CompletionOutput, RequestOutput
-from octavo.errors import EngineDeadError, OverloadedError, RequestFailedError
+from octavo.engine.frontend.places import Body
+from octavo.errors import EngineDeadError, OverloadedError, request_failure
 from octavo.request import RequestOptions
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from octavo.server.service.engine_face import Engine
@@ -76,7 +77,8 @@ class Generation:
     ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
         """Yield (prompt index, output) as they come and count them into usage. Closing it aborts what still runs.
 
-        Raises: EngineDeadError when the engine itself aborted a request (shutdown), RequestFailedError when it failed there.
+        Raises: EngineDeadError when the engine itself aborted a request (shutdown), what `request_failure` makes of one that
+        failed there.
         """
         self.usage.prompt_tokens = sum(len(prompt.token_ids) for prompt in self.prompts)
         cached = [0] * len(self.prompts)
@@ -88,12 +90,11 @@ class Generation:
                     yield 0, output
             return
         starts = [partial(self._start, engine, index, output_kind, start_s) for index in range(len(self.prompts))]
-        # They fill half of the seats, as one request does in the scheduler: whoever comes meanwhile finds room beside them.
-        at_once = max(1, engine.resolved_config.scheduler.max_num_seqs // 2 // self.params.n)
-        async with aclosing(merged(starts, at_once)) as outputs:
-            async for index, output in outputs:
-                self._count(output, index, cached)
-                yield index, output
+        with engine.places.body(self.params.n, engine.resolved_config.scheduler.max_num_seqs) as body:
+            async with aclosing(merged(starts, body)) as outputs:
+                async for index, output in outputs:
+                    self._count(output, index, cached)
+                    yield index, output
 
     async def collect(self, engine: Engine) -> list[RequestOutput]:
         """Run to the end: one result per prompt, with all its choices in order."""
@@ -128,7 +129,7 @@ class Generation:
             if choice.finish_reason == "abort":
                 raise EngineDeadError("the server stopped this request before it was complete", code="request_aborted")
             if choice.finish_reason == "error":
-                raise RequestFailedError(output.error or "the engine could not complete this request")
+                raise request_failure(output.error or "the engine could not complete this request")
 
 
 def _best(choices: list[CompletionOutput], count: int) -> list[CompletionOutput]:
@@ -149,15 +150,14 @@ def new_request_id(prefix: str, separator: str = "-") -> str:
 
 
 async def merged(
-    starts: Sequence[Callable[[], AsyncGenerator[OutputT, None]]], at_once: int
+    starts: Sequence[Callable[[], AsyncGenerator[OutputT, None]]], body: Body
 ) -> AsyncGenerator[tuple[int, OutputT], None]:
-    """The deliveries of all streams in the order they come, at_once of them running. The first error ends them all."""
+    """The deliveries of all streams in the order they come, as many running as have a place. The first error ends them all."""
     queue: asyncio.Queue[tuple[int, OutputT | Exception | None]] = asyncio.Queue(QUEUE_SIZE)
-    places = asyncio.Semaphore(at_once)
 
     async def pump(index: int) -> None:
         try:
-            async with places:
+            async with body.place() as waited:
                 while True:
                     try:
                         async with aclosing(starts[index]()) as stream:
@@ -165,7 +165,7 @@ async def merged(
                                 await queue.put((index, output))
                         break
                     except OverloadedError:
-                        if index < at_once:
+                        if not waited:
                             raise
                         await asyncio.sleep(RETRY_S)  # the request is under way; a part of it waits until there is room
         except Exception as error:

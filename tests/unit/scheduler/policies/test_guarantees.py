@@ -158,19 +158,42 @@ def test_no_tenant_is_passed_by_once_it_is_overdue(machine: dict[str, Any], arri
 @pytest.mark.parametrize("max_wait", [0.05, 60.0])
 @pytest.mark.parametrize("admission", ["optimistic", "guaranteed", "eager"])
 @pytest.mark.parametrize("num_blocks", [48, 4096])
-def test_a_single_request_starts_at_once_beside_a_wide_one(
-    policy: str, max_wait: float, admission: str, num_blocks: int
+@pytest.mark.parametrize("num_wide", [1, 2, 3])
+def test_a_single_request_starts_at_once_beside_wide_ones(
+    policy: str, max_wait: float, admission: str, num_blocks: int, num_wide: int
 ) -> None:
-    """64 choices hold half of 16 seats and half of the blocks at most, before and after they are overdue."""
+    """64 choices hold half of 16 seats and half of the blocks at most, before and after they are overdue; those of two requests
+    two thirds, those of three requests three quarters."""
     machine = VirtualEngine(policy, max_wait=max_wait, admission=admission, num_blocks=num_blocks)
     singles = [make_sequence(i, [i] * 20, 4, arrival_s=1.0 + i, tenant="b", stop_token_ids=[]) for i in range(6)]
-    choices = wide(100, 64, 20, 40, arrival_s=0.0, tenant="a")
+    choices = [one for i in range(num_wide) for one in wide(100 * (i + 1), 64, 20, 40, arrival_s=i / 10, tenant="acd"[i])]
     machine.run([*choices, *singles])
     started = [machine.served[single.seq_id].started_s or 0.0 for single in singles]
     longest_s = max(step_seconds(plan) for plan in machine.plans)
     assert all(at - single.request.arrival_s <= longest_s for at, single in zip(started, singles, strict=True)), started
-    assert [len(machine.served[choice.seq_id].tokens_s) for choice in choices] == [40] * 64
-    assert max(sum(share.seq_id >= 100 for share in plan.sequences) for plan in machine.plans) <= 8
+    assert [len(machine.served[choice.seq_id].tokens_s) for choice in choices] == [40] * 64 * num_wide
+    most = max(sum(share.seq_id >= 100 for share in plan.sequences) for plan in machine.plans)
+    assert most <= {1: 8, 2: 10, 3: 12}[num_wide]
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "sjf", "priority", "fair"])
+def test_wide_requests_share_what_they_may_hold(policy: str) -> None:
+    """The one that came first gives back what is more than its share, as its choices end."""
+    machine = VirtualEngine(policy, num_blocks=4096)
+    machine._pending = [*wide(200, 64, 20, 40, arrival_s=0.5, tenant="b"), *wide(100, 64, 20, 40, arrival_s=0.0, tenant="a")]
+    held = Counter[str]()
+    while machine._pending or machine.scheduler.has_work():
+        machine.step()
+        now = Counter(sequence.request.tenant for sequence in machine.scheduler.running())
+        held += now if len(now) == 2 else Counter()
+    assert 0.7 < held["a"] / held["b"] < 1.5, held
+
+
+def test_many_requests_of_two_choices_leave_next_to_nothing_idle() -> None:
+    machine = VirtualEngine("fcfs", max_num_seqs=16, num_blocks=4096)
+    machine.run([one for i in range(40) for one in wide(10 * i, 2, 20, 20, arrival_s=i / 100, tenant="a")])
+    busy = [len(plan.sequences) for plan in machine.plans]
+    assert max(busy) >= 14 and sum(count >= 13 for count in busy) > len(busy) / 2, busy
 
 
 @settings(max_examples=60, deadline=None)

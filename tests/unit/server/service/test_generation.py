@@ -22,10 +22,10 @@ def engine_of(max_num_seqs: int) -> FakeEngine:
     return engine
 
 
-def request_of(num_prompts: int, n: int = 1, options: RequestOptions | None = None) -> Generation:
+def request_of(num_prompts: int, n: int = 1, options: RequestOptions | None = None, request_id: str = "r") -> Generation:
     prompts = [EncodedPrompt(None, [index]) for index in range(num_prompts)]
     params = SamplingParams(n=n, max_tokens=3)
-    return Generation(request_id="r", prompts=prompts, params=params, options=options or RequestOptions())
+    return Generation(request_id=request_id, prompts=prompts, params=params, options=options or RequestOptions())
 
 
 @pytest.mark.parametrize(("max_num_seqs", "n", "at_once"), [(1, 1, 1), (8, 1, 4), (8, 2, 2), (8, 64, 1), (64, 1, 20)])
@@ -42,6 +42,22 @@ def test_no_more_prompts_run_at_once_than_fill_half_of_the_seats(max_num_seqs: i
         results = await task
         assert [result.prompt_token_ids for result in results] == [[index] for index in range(20)]
         assert all(len(result.outputs) == n for result in results)
+
+    asyncio.run(run())
+
+
+def test_two_bodies_leave_a_third_of_the_seats() -> None:
+    async def run() -> None:
+        engine = engine_of(12)
+        engine.release.clear()
+        tasks = [asyncio.ensure_future(request_of(40, request_id=name).collect(engine)) for name in ("r", "s")]
+        await engine.wait_until_running(8)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(engine.running) == 8 and {request_id[0] for request_id in engine.running} == {"r", "s"}
+        engine.release.set()
+        for results in await asyncio.gather(*tasks):
+            assert [result.prompt_token_ids for result in results] == [[index] for index in range(40)]
 
     asyncio.run(run())
 
