@@ -6,6 +6,7 @@ All with forced tokens appended as soon as they are known; without that the byte
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.gate.test_bytes_in_flight import RecordedDrafter, assert_equal, make_engine
@@ -34,7 +35,7 @@ FORMS = (
     StructuredOutputsParams(json_object=True),
     StructuredOutputsParams(grammar='root ::= "(" root ")" | "x"'),
 )
-FUNCTIONS = [{"name": "add", "parameters": PERSON, "strict": True}, {"name": "now"}]
+FUNCTIONS: list[dict[str, Any]] = [{"name": "add", "parameters": PERSON, "strict": True}, {"name": "now"}]
 CALLS = (
     as_params(required_calls(HERMES_FORM, FUNCTIONS, several=True)),
     as_params(required_calls(HERMES_FORM, FUNCTIONS[:1], several=False)),
