@@ -27,6 +27,7 @@ class RequestOptions:
     priority    lower is served first, for policies that look at it
     cache_salt  requests share prefix-cache blocks only with equal salts
     tenant      whose it is, for the policy fair and for the bill
+    prediction  what the answer is likely to be like: guesses of its tokens are taken from it
     timeout_s   seconds after which it ends with what it has: finish_reason "length", stop_reason "timeout"; None: never
     """
 
@@ -34,6 +35,7 @@ class RequestOptions:
     cache_salt: str = ""
     tenant: str = DEFAULT_TENANT
     timeout_s: float | None = None
+    prediction: str = ""
 
     def validate(self) -> None:
         """Raise InvalidRequestError naming the field; values from Python may have any type."""
@@ -48,6 +50,8 @@ class RequestOptions:
             )
         if not isinstance(tenant, str) or not 0 < len(tenant) <= MAX_TENANT_LENGTH:
             raise InvalidRequestError(f"the tenant must be a text of 1..{MAX_TENANT_LENGTH} characters", param="user")
+        if not isinstance(self.prediction, str):
+            raise InvalidRequestError("prediction must be a text", param="prediction")
         if timeout_s is None:
             return
         if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s <= MAX_TIMEOUT_S:
@@ -74,6 +78,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     deadline_s        when it ends with what it has, on the clock of arrival_s; None: never
     grammar           what the output is held to (see grammar.source); "" is nothing
     pooling           set: nothing is generated, the prompt's hidden states are pooled
+    predicted_token_ids  what the output is likely to be like: guesses are taken from it; it changes no token
     """
 
     request_id: str
@@ -89,6 +94,7 @@ class Request(msgspec.Struct, kw_only=True, omit_defaults=True):
     deadline_s: float | None = None
     grammar: str = ""
     pooling: Pooling | None = None
+    predicted_token_ids: list[int] = []
 
 
 def new_request_id(prefix: str = "req") -> str:

@@ -22,6 +22,8 @@ MAX_ALLOWED_TOKENS = 1 << 19
 MAX_LOGPROBS = 20
 MAX_N = 64
 MAX_TEMPERATURE = 100.0
+MAX_SPECULATIVE_TOKENS = 32
+"""Guesses of one sequence in one step; a step has no room for more."""
 _INT64 = 2**63 - 1
 
 
@@ -60,6 +62,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     skip_special_tokens leave control tokens out of the text
     spaces_between_special_tokens  both values give the same text: control tokens stand in it as they are
     structured_outputs  the form the output is held to: StructuredOutputsParams, or a mapping of its fields
+    num_speculative_tokens  most guesses of the next tokens that one step verifies; 0: none; None: what the engine is set to. No
+                        value changes a token of the output
     truncate_prompt_tokens  most tokens of the prompt that are kept, its last ones; -1: as many as the context leaves
     output_kind         what each delivery of LLMEngine and AsyncLLMEngine holds; LLM always delivers once
 
@@ -92,6 +96,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     structured_outputs: StructuredOutputsParams | None = None
+    num_speculative_tokens: int | None = None
     truncate_prompt_tokens: int | None = None
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
     bad_words_ids: list[list[int]] = []
@@ -185,6 +190,7 @@ NUMBERS: dict[str, tuple[type, float, float | None, bool]] = {
     "seed": (int, -_INT64 - 1, _INT64, False),
     "logprobs": (int, 0, MAX_LOGPROBS, False),
     "prompt_logprobs": (int, 0, MAX_LOGPROBS, False),
+    "num_speculative_tokens": (int, 0, MAX_SPECULATIVE_TOKENS, False),
     "truncate_prompt_tokens": (int, -1, None, False),
 }
 """Field -> type, lowest and highest value, and whether the lowest is excluded."""

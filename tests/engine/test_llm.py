@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +145,11 @@ def test_a_message_without_content_has_an_empty_one(llm: LLM) -> None:
         llm.chat([{"content": "x"}], GREEDY, use_tqdm=False)
 
 
+WRONG_PROMPTS: tuple[Any, ...] = (5, None, {1}, iter("ab"))
+WRONG_CHATS: tuple[Any, ...] = (5, None, "hi", {"role": "user", "content": "x"}, [5], [[5]], [], [[]])
+WRONG_KWARGS: tuple[Any, ...] = (5, [1], {5: 1})
 WRONG_ARGUMENTS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
-    *[("prompts", method, (value,), {}) for method in ("generate", "embed", "encode") for value in (5, None, {1}, iter("ab"))],
+    *[("prompts", method, (value,), {}) for method in ("generate", "embed", "encode") for value in WRONG_PROMPTS],
     ("data_1", "score", (5, "a"), {}),
     ("data_2", "score", ("a", None), {}),
     ("sampling_params", "generate", ("a", 5), {}),
@@ -158,12 +162,12 @@ WRONG_ARGUMENTS: list[tuple[str, str, tuple[Any, ...], dict[str, Any]]] = [
     ("params", "beam_search", ("a", 5), {}),
     ("params", "beam_search", ("a", GREEDY), {}),
     ("prompts", "beam_search", (5, BeamSearchParams(2, 3)), {}),
-    *[("messages", "chat", (value,), {}) for value in (5, None, "hi", {"role": "user", "content": "x"}, [5], [[5]], [], [[]])],
+    *[("messages", "chat", (value,), {}) for value in WRONG_CHATS],
     ("tools", "chat", (CHAT,), {"tools": 5}),
     ("tools", "chat", (CHAT,), {"tools": "x"}),
     ("documents", "chat", (CHAT,), {"documents": 5}),
     ("documents", "chat", (CHAT,), {"documents": "x"}),
-    *[("chat_template_kwargs", "chat", (CHAT,), {"chat_template_kwargs": value}) for value in (5, [1], {5: 1})],
+    *[("chat_template_kwargs", "chat", (CHAT,), {"chat_template_kwargs": value}) for value in WRONG_KWARGS],
     ("chat_template", "chat", (CHAT,), {"chat_template": 5}),
 ]
 
@@ -181,12 +185,13 @@ def test_an_argument_of_another_type_is_refused_by_name(
 def test_the_engine_refuses_arguments_of_another_type_by_name(llm: LLM) -> None:
     unchecked: Any = 5
     engine = llm.llm_engine
-    for param, call in (
+    calls: list[tuple[str, Callable[[], None]]] = [
         ("request_ids", lambda: engine.abort_request(unchecked)),
         ("options", lambda: engine.add_request("x", "a", GREEDY, unchecked)),
         ("sampling_params", lambda: engine.add_request("x", "a", unchecked)),
         ("request_id", lambda: engine.add_request(unchecked, "a", GREEDY)),
-    ):
+    ]
+    for param, call in calls:
         with pytest.raises(InvalidRequestError) as caught:
             call()
         assert caught.value.param == param
@@ -195,7 +200,8 @@ def test_the_engine_refuses_arguments_of_another_type_by_name(llm: LLM) -> None:
 
 @pytest.mark.parametrize("field", ["dimensions", "truncate_prompt_tokens", "normalize", "use_activation"])
 def test_pooling_params_are_checked_when_they_are_made(field: str) -> None:
-    for value in ("x", 2.5, [1]):
+    values: tuple[Any, ...] = ("x", 2.5, [1])
+    for value in values:
         with pytest.raises(InvalidRequestError, match=f"{field} is .*; it must be"):
             PoolingParams(**{field: value})
 

@@ -7,6 +7,7 @@ own memory and the processor time of a load; who started it watches the clock to
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import resource
 import shutil
@@ -29,6 +30,8 @@ from octavo.text.load import load_tokenizer
 MEMORY_BYTES = 1 << 30
 ADDRESS_BYTES = 4 << 30
 HANG_CPU_S = 20
+SPARE_DESCRIPTORS = 2
+"""What a library may open once and keep, whatever the number of loads."""
 IS_SANITIZED = bool(os.environ.get("FUZZ_SANITIZED"))
 """Under a tool that keeps books on every byte, memory and addresses have no limit."""
 TEXT = "ab h\u00e9llo <s> \u2581\U0001f600 \n\x00</s>"
@@ -70,6 +73,12 @@ def most_memory_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
+def num_descriptors() -> int:
+    """Open files of this process, but for those that the next collection of garbage closes."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
 def main() -> None:
     place, kind, first, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     if IS_SANITIZED:
@@ -77,6 +86,7 @@ def main() -> None:
     else:
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     backend = make_backend("cpu", num_threads=1, isa="auto", dtype="auto", quantization="auto")
+    open_before = num_descriptors()
     for seed in range(first, last):
         path = place / f"{kind}-{seed}"
         if kind == "gguf":
@@ -98,6 +108,8 @@ def main() -> None:
         if outcome.startswith("fault more"):
             return
         shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if first < last and num_descriptors() > open_before + SPARE_DESCRIPTORS:
+        print(last - 1, f"fault {num_descriptors()} open files after {last - first} loads, {open_before} before", flush=True)
 
 
 if __name__ == "__main__":

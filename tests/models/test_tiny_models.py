@@ -80,7 +80,7 @@ def test_what_grows_beyond_the_original_context_keeps_the_factors_of_its_prompt(
     scaling = config["rope_scaling"]
     assert scaling["original_max_position_embeddings"] == 32
     one_set = {**scaling, "short_factor": scaling[kept], "long_factor": scaling[kept]}
-    found = []
+    found: list[tuple[bytes, dict[int, list[int]]]] = []
     for given in (scaling, one_set):
         path = write_folder(tmp_path / str(len(found)), {**config, "rope_scaling": given}, tiny_tensors(config, shapes))
         runner = Runner(path, device, max_model_len=256)

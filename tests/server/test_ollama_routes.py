@@ -372,12 +372,7 @@ def test_a_model_without_a_head_makes_vectors(live: LiveServer, http: httpx.Clie
         ("/api/embeddings", {"prompt": ""}, 200, '"embedding":[]'),
         ("/api/embed", {"input": "x" * 2000}, 200, "embeddings"),
         ("/api/embed", {"input": "x" * 2000, "truncate": False}, 400, "maximum context length"),
-        (
-            "/api/embed",
-            {"input": ["x", "x" * 600], "truncate": False},
-            400,
-            "or set truncate to true to use its beginning only",
-        ),
+        ("/api/embed", {"input": ["x", "x" * 600], "truncate": False}, 400, "or set truncate to true to use"),
         ("/api/embed", {"input": [1, 2]}, 400, "input must be"),
         ("/api/embed", {"input": {"a": "b"}}, 400, "input must be"),
         ("/api/embed", {"input": ["x", ""]}, 400, "input[1] is empty"),

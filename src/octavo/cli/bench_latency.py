@@ -9,7 +9,16 @@ from typing import Any
 import click
 from rich.progress import track
 
-from octavo.cli.bench_options import LENGTH, engine_limits, local_prompts, output_json_option, profile_option, write_json
+from octavo.cli.bench_options import (
+    LENGTH,
+    draft_counts,
+    engine_limits,
+    local_prompts,
+    output_json_option,
+    print_drafts,
+    profile_option,
+    write_json,
+)
 from octavo.cli.engine_options import engine_config, engine_options, model_argument
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
@@ -62,14 +71,16 @@ def latency(
     )
     params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
     seconds = []
+    before = draft_counts(engine)
     for run in track(range(num_runs), description="runs", transient=True):
-        if profile and run == num_iters_warmup:
-            engine.program.start_profile()
+        if run == num_iters_warmup:
+            before = draft_counts(engine)
+            if profile:
+                engine.program.start_profile()
         elapsed_s = run_batch(engine, prompts[run * batch_size : (run + 1) * batch_size], params)
         if run >= num_iters_warmup:
             seconds.append(elapsed_s)
     costs = engine.program.profile() if profile else []
-    engine.shutdown()
     figures: dict[str, Any] = {
         "avg_latency": statistics.fmean(seconds),
         "latencies": seconds,
@@ -78,6 +89,8 @@ def latency(
     print(f"Avg latency: {figures['avg_latency']:.4f} seconds")
     for percent in PERCENTILES:
         print(f"{percent}% percentile latency: {percentile(seconds, percent):.4f} seconds")
+    figures |= print_drafts(engine, before)
+    engine.shutdown()
     if profile:
         figures["profile"] = print_profile(costs, engine_limits(engine), sum(seconds))
     write_json(output_json, figures)

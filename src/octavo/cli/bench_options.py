@@ -12,6 +12,7 @@ import click
 
 from octavo.engine.llm_engine import LLMEngine
 from octavo.errors import ConfigError
+from octavo.loadgen.draft_counts import DraftCounts, draft_rows
 from octavo.loadgen.workload import Job, TextCodec, WorkloadSpec, make_jobs
 from octavo.ops.cpu.limits import Limits, measure_limits
 from octavo.text.tokenizer import Tokenizer
@@ -35,6 +36,19 @@ def engine_limits(engine: LLMEngine) -> Limits:
     """The limits of the machine with the engine's own threads and kernel variant."""
     backend = engine.resolved_config.backend
     return measure_limits(backend.num_threads, backend.isa)
+
+
+def print_drafts(engine: LLMEngine, before: DraftCounts) -> dict[str, Any]:
+    """Print what was guessed since, if anything was; its figures."""
+    figures = draft_counts(engine).since(before).figures()
+    for name, value in draft_rows(figures):
+        print(f"{name}: {value}")
+    return figures
+
+
+def draft_counts(engine: LLMEngine) -> DraftCounts:
+    stats = engine.stats()
+    return DraftCounts(stats.num_drafts, stats.num_draft_tokens, list(stats.accepted_at))
 
 
 def write_json(path: str | None, figures: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from octavo.cli.bench_options import LENGTH, output_json_option, write_json
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.errors import ConfigError
 from octavo.loadgen.client import Connection, RemoteError, Target, Timing, parse_target, timed_completion
+from octavo.loadgen.draft_counts import DraftCounts
 from octavo.loadgen.report import summarize, table
 from octavo.loadgen.runner import LoadSpec, completion_body, run_load
 from octavo.loadgen.workload import Job, TextCodec, WorkloadSpec, make_jobs
@@ -67,8 +68,8 @@ def serve(url: str, api_key: str | None, model: str | None, output_json: str | N
         text_file=values["text_file"],
         seed=values["seed"],
     )
-    timings, duration_s = asyncio.run(_measure(target, model, workload, values))
-    summary = summarize(timings, duration_s)
+    timings, duration_s, drafts = asyncio.run(_measure(target, model, workload, values))
+    summary = {**summarize(timings, duration_s), **drafts.figures()}
     print(table(summary))
     for error in summary["errors"]:
         click.echo(f"error: {error}", err=True)
@@ -80,7 +81,7 @@ def serve(url: str, api_key: str | None, model: str | None, output_json: str | N
 
 async def _measure(
     target: Target, model: str | None, workload: WorkloadSpec, values: dict[str, Any]
-) -> tuple[list[Timing], float]:
+) -> tuple[list[Timing], float, DraftCounts]:
     """Make the prompts, warm up with one request, run."""
     connection = Connection(target)
     model = model if model is not None else await _first_model(connection)
@@ -94,11 +95,22 @@ async def _measure(
     )
     jobs = await make_jobs(workload, await _remote_codec(connection, model))
     warm_up = await timed_completion(connection, spec.path, completion_body(Job("Hello there", 2, 4), spec), 2)
-    connection.close()
+    before = await _draft_counts(connection)
     if warm_up.error is not None:
         raise RemoteError(f"the first request failed: {warm_up.error}")
     with _live_bar(len(jobs)) as on_done:
-        return await run_load(target, jobs, spec, on_done)
+        timings, duration_s = await run_load(target, jobs, spec, on_done)
+    after = await _draft_counts(connection)
+    connection.close()
+    return timings, duration_s, after.since(before)
+
+
+async def _draft_counts(connection: Connection) -> DraftCounts:
+    """What the server has guessed so far; a server may have no metrics."""
+    try:
+        return DraftCounts.read(await connection.get_text("/metrics"))
+    except RemoteError:
+        return DraftCounts()
 
 
 async def _first_model(connection: Connection) -> str:

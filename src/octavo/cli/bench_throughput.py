@@ -9,7 +9,16 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from octavo.cli.bench_options import LENGTH, engine_limits, local_prompts, output_json_option, profile_option, write_json
+from octavo.cli.bench_options import (
+    LENGTH,
+    draft_counts,
+    engine_limits,
+    local_prompts,
+    output_json_option,
+    print_drafts,
+    profile_option,
+    write_json,
+)
 from octavo.cli.engine_options import engine_config, engine_options, model_argument
 from octavo.cli.help import CONTEXT_SETTINGS, SectionedCommand
 from octavo.cli.lazy_progress import lazy_pull_progress
@@ -53,9 +62,9 @@ def throughput(
     params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True)
     if profile:
         engine.program.start_profile()
+    before = draft_counts(engine)
     elapsed_s, num_output = run_all(engine, prompts, params)
     costs = engine.program.profile() if profile else []
-    engine.shutdown()
     num_input = sum(map(len, prompts))
     figures: dict[str, Any] = {
         "elapsed_time": elapsed_s,
@@ -70,6 +79,8 @@ def throughput(
         f"{figures['output_tokens_per_second']:.2f} output tokens/s"
     )
     print(f"Total num prompt tokens:  {num_input}\nTotal num output tokens:  {num_output}")
+    figures |= print_drafts(engine, before)
+    engine.shutdown()
     if profile:
         figures["profile"] = print_profile(costs, engine_limits(engine), elapsed_s)
     write_json(output_json, figures)

@@ -40,6 +40,14 @@ _OPTIONS = (
         "--routing", type=click.Choice(ROUTINGS), default=ROUTINGS[0], show_default=True, help="Which replica is next."
     ),
     click.option(
+        "--draft-acceptance",
+        type=click.FloatRange(0, 1),
+        default=0.5,
+        show_default=True,
+        metavar="P",
+        help="Chance of a guess to be right, with --speculative-config.",
+    ),
+    click.option(
         "--calibrate",
         is_flag=False,
         flag_value="",
@@ -76,7 +84,8 @@ def open_trace(values: Mapping[str, Any], num_requests: int | None = None) -> Tr
 
 def fleet_spec(values: Mapping[str, Any], profile: Profile, **more: Any) -> FleetSpec:
     """Replicas and routing around the engine that the options describe. Raises ConfigError naming the flag."""
-    engine = engine_spec(make_section(CacheConfig, values), make_section(SchedulerConfig, values), profile)
+    cache, scheduler = make_section(CacheConfig, values), make_section(SchedulerConfig, values)
+    engine = engine_spec(cache, scheduler, profile, values["draft_acceptance"])
     return FleetSpec(engine=engine, num_replicas=values["replicas"], routing=values["routing"], **more)
 
 

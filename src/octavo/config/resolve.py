@@ -25,6 +25,7 @@ from octavo.config.resolved import (
     narrowed,
 )
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.speculative import speculation_of
 from octavo.config.swap_budget import num_swap_blocks
 from octavo.config.tenant_weights import parse_tenant_weights
 from octavo.errors import ConfigError
@@ -170,6 +171,7 @@ def check_options(config: EngineConfig) -> None:
         for field in dataclasses.fields(_declaring(values)):
             check_option(values, field.name)
     parse_tenant_weights(config.scheduler.tenant_weights)
+    speculation_of(config.scheduler.speculative_config)
 
 
 def check_option(section: Any, name: str, *, param: str | None = None) -> None:

@@ -71,6 +71,12 @@ class SchedulerConfig:
         "Turn step sizes, admission, preemption mode and block size by rule while requests run: throughput while requests wait,"
         " back to what was configured when it is calm. Every change is logged; no byte of an answer changes.",
     )
+    speculative_config: str | None = option(
+        None,
+        'Guesses of the next tokens, verified several in one step, as JSON: {"method": "ngram", "num_speculative_tokens": 8}.'
+        " No byte of an answer changes.",
+        metavar="JSON",
+    )
     max_num_queued_requests: int = option(
         2048, "Waiting sequences (n for each prompt) beyond which requests are refused with 429.", low=1, high=1_000_000
     )

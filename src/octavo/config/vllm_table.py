@@ -67,7 +67,7 @@ _ONE_GRAMMAR = "forms are kept by llguidance, there is no other backend; see doc
 _NO_PYTHON_SAMPLING = (
     "the sampler is native and calls no Python; use logit_bias, allowed_token_ids, bad_words or structured_outputs"
 )
-_NO_DRAFTS = "every token is computed by the model itself; leave it out, the answers are the same"
+_SPECULATION = 'it belongs into speculative_config: {"method": "ngram", "num_speculative_tokens": 8}'
 _TASKS = "a model that generates text makes embeddings too, without being asked to; an encoder makes embeddings alone"
 _EDIT_CONFIG = "change config.json in a copy of the model's folder"
 
@@ -169,9 +169,9 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         warns("use_v2_block_manager", "there is one block manager", True, switch=True),
         same("preemption_mode"),
         refuses("scheduler_cls", "choose a scheduler_policy"),
-        refuses("speculative_config", _NO_DRAFTS),
-        refuses("speculative_model", _NO_DRAFTS),
-        refuses("num_speculative_tokens", _NO_DRAFTS, 0),
+        same("speculative_config", "Of its methods ngram is there; see docs/speculation.md."),
+        refuses("speculative_model", _SPECULATION, "ngram", "[ngram]"),
+        refuses("num_speculative_tokens", _SPECULATION, 0),
     ),
     "Compute": (
         same("device", "auto is cpu; there are no GPUs."),

@@ -70,6 +70,7 @@ class EngineArgs:
     admission: str = "optimistic"
     preemption_mode: str = "auto"
     auto_tune: bool = False
+    speculative_config: str | None = None
     max_num_queued_requests: int = 2048
     max_num_queued_tokens: int | None = None
     queue_timeout: float | None = None

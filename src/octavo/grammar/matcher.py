@@ -116,13 +116,6 @@ class GrammarMatcher:
         self.num_accepted += is_allowed
         return is_allowed
 
-    def rollback(self, count: int) -> None:
-        """Go back by the last `count` tokens."""
-        if count:
-            self._matcher.rollback(count)
-            self.num_accepted -= count
-            self._check()
-
     @property
     def is_complete(self) -> bool:
         """Whether nothing but the end of the answer may come."""

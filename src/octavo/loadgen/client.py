@@ -82,6 +82,11 @@ class Connection:
     async def get_json(self, path: str) -> Any:
         return await self._json("GET", path, None)
 
+    async def get_text(self, path: str) -> str:
+        """The answer as text. Raises RemoteError for a status other than 200."""
+        async with aclosing(self._request("GET", path, None)) as chunks:
+            return b"".join([chunk async for chunk in chunks]).decode("utf-8", "replace")
+
     async def post_json(self, path: str, body: Mapping[str, Any]) -> Any:
         """The decoded answer. Raises RemoteError for a status other than 200."""
         return await self._json("POST", path, body)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from octavo.loadgen.client import Timing
+from octavo.loadgen.draft_counts import draft_rows
 
 PERCENTILES = (50, 90, 99)
 
@@ -84,4 +85,7 @@ def table(summary: dict[str, Any]) -> str:
         lines.append(f"{title:-^60}")
         for prefix in ("mean", "median", *(f"p{percent}" for percent in PERCENTILES[1:])):
             lines.append(f"{f'{prefix.capitalize()} {key.upper()} (ms):':<44}{summary[f'{prefix}_{key}_ms']:>16.2f}")
+    drafts = draft_rows(summary)
+    if drafts:
+        lines += [f"{'Speculative decoding':-^60}", *(f"{name + ':':<44}{value:>16}" for name, value in drafts)]
     return "\n".join([*lines, "=" * 60])

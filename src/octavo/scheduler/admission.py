@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from octavo.config.cache import blocks_for
+from octavo.config.fair_share import share_of, share_of_all
 from octavo.kvcache.manager import KVCacheManager, PrefixMatch
 from octavo.scheduler.estimator import Estimator
 from octavo.sequence import Sequence, SequenceState
@@ -94,16 +95,6 @@ class AdmissionRule:
     def headroom(self, sequence: Sequence) -> int:
         """Blocks that must stay free beyond all needs when a waiting sequence is admitted."""
         return 0 if self.mode == "eager" else min(MAX_BLOCKS, (1 << min(sequence.num_displaced, 31)) - 1)
-
-
-def share_of(total: int, num_holders: int) -> int:
-    """Most of `total` seats or blocks for each of those who would take all of them: one share is left for who comes next."""
-    return max(1, min(total // 2, -(-total // (num_holders + 1))))
-
-
-def share_of_all(total: int, num_holders: int) -> int:
-    """Most of `total` for all of them together."""
-    return total * num_holders // (num_holders + 1)
 
 
 def match_of(sequence: Sequence, live: Mapping[int, Sequence], manager: KVCacheManager) -> PrefixMatch | None:

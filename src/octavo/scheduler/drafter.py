@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from octavo.scheduler.budget import StepBudget
 from octavo.sequence import Sequence
 
 NO_DRAFTS: list[int] = []
@@ -18,10 +17,11 @@ class Drafter(Protocol):
         """At most `limit` ids of the vocabulary, likely to follow the sequence's last token; none if nothing is likely."""
 
 
-def drafts_of(drafter: Drafter, sequence: Sequence, num_new: int, budget: StepBudget, max_model_len: int) -> list[int]:
-    """Guesses to verify behind num_new known tokens, no more than could become tokens of the answer."""
-    if sequence.num_computed + num_new < sequence.num_tokens:
-        return []
-    num_left = sequence.request.max_tokens - len(sequence.output_token_ids)
-    limit = min(budget.num_drafts(num_new), num_left - 1, max_model_len - sequence.num_tokens - 1)
-    return drafter.propose(sequence, limit)[:limit] if limit > 0 else []
+class Guesser(Protocol):
+    """Guesses for one sequence, by what the sequence holds so far; it is told what came of each."""
+
+    def guess(self, limit: int) -> list[int]:
+        """At most `limit` tokens, likely to follow the last one; none if nothing is likely."""
+
+    def confirm(self, num_right: int, num_gained: int) -> None:
+        """Of the last guess the first num_right tokens came true; the sequence gained num_gained tokens since."""

@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable
 from octavo.scheduler.output_length import OutputLengths
 from octavo.scheduler.step_time import StepShape, StepTimeModel
 from octavo.sequence import Sequence
-from octavo.step import ScheduledSequence, StepPlan
+from octavo.step import ScheduledSequence, ShareKind, StepPlan
 
 _SMOOTHING = 0.05
 """Weight of the newest step in the running mean: the last 20 steps count for two thirds."""
 _DECODES_PER_OBSERVATION = 4
 """Of steps of decodes alone, which follow each other by the thousand and are all alike, every fourth is fitted: a fit is a
-noticeable part of the step of a small model. The first _ALL_OBSERVED steps are all fitted."""
+noticeable part of the step of a small model. The first _ALL_OBSERVED steps are all fitted, and those that verify drafts."""
 _ALL_OBSERVED = 64
 _MIN_PREFILL_TOKENS = 8
 """Prompt tokens a step takes even where decodes alone fill the target: with none, prompts would wait for decodes to end."""
@@ -78,18 +78,21 @@ class Estimator:
         """Running mean of the seconds between two tokens of a running sequence."""
         return self._decode_step_s or self.step_time.predict(StepShape(0, 1, 0.0))
 
-    def observe_step(self, plan: StepPlan, seconds: float) -> None:
-        """A step was computed in full."""
+    def observe_step(self, plan: StepPlan, seconds: float, num_accepted: int = 0) -> None:
+        """A step was computed in full. num_accepted: drafts that became tokens."""
         shape = StepShape.of(plan)
         if shape.num_decodes and shape.prefill_tokens:
             self._trust.observe(shape, self.step_time.predict(shape), seconds)
         is_due = self._num_decode_steps < _ALL_OBSERVED or self._num_decode_steps % _DECODES_PER_OBSERVATION == 0
         self._num_decode_steps += not shape.prefill_tokens
-        if is_due or shape.prefill_tokens:
+        if is_due or shape.prefill_tokens or shape.num_decodes > len(plan.sequences):
             self.step_time.observe(shape, seconds)
         if shape.num_decodes:
-            last = self._decode_step_s
-            self._decode_step_s = seconds if last is None else last + _SMOOTHING * (seconds - last)
+            last, token_s = self._decode_step_s, seconds
+            if num_accepted:
+                num_decodes = sum(share.kind is ShareKind.DECODE for share in plan.sequences)
+                token_s *= num_decodes / (num_decodes + num_accepted)
+            self._decode_step_s = token_s if last is None else last + _SMOOTHING * (token_s - last)
 
     def observe_end(self, sequence: Sequence) -> None:
         """A sequence ended by a stop or at its length."""
@@ -111,8 +114,9 @@ class Estimator:
 
         prefills: running sequences that could take them; the longest context among them is what is counted with.
         """
-        num_attended = sum(share.num_computed for share in decodes)
+        num_rows = sum(share.num_new for share in decodes)
+        num_attended = sum(share.num_new * share.num_computed for share in decodes)
         context = max((sequence.num_computed for sequence in prefills), default=0)
-        left_s = target_s / self._trust.slack - self.step_time.predict(StepShape(0, len(decodes), num_attended))
+        left_s = target_s / self._trust.slack - self.step_time.predict(StepShape(0, num_rows, num_attended))
         wanted = self.step_time.prefill_tokens_within(left_s, context)
         return max(_MIN_PREFILL_TOKENS, min(wanted, self._trust.limit(_MIN_PREFILL_TOKENS)))

@@ -20,13 +20,14 @@ from octavo.scheduler.admission import AdmissionRule, match_of
 from octavo.scheduler.budget import StepBudget, StepLimits
 from octavo.scheduler.checks import check_books, check_runnable, fitting_max_model_len
 from octavo.scheduler.deadlines import Deadlines
-from octavo.scheduler.drafter import NO_DRAFTS, Drafter, drafts_of
+from octavo.scheduler.drafter import NO_DRAFTS, Drafter
 from octavo.scheduler.estimator import Estimator
 from octavo.scheduler.in_flight import InFlight
 from octavo.scheduler.order import Order, SortKey
 from octavo.scheduler.policies.interface import Policy
 from octavo.scheduler.preemption import NO_MOVES, Preemption
 from octavo.scheduler.queues import WaitingQueue
+from octavo.scheduler.speculation import Speculation
 from octavo.scheduler.step_builder import StepBuilder, WorkerMemory, kind_of
 from octavo.scheduler.update import SequenceUpdate, end_of, settle_pooled, settle_share
 from octavo.sequence import FinishReason, Sequence, SequenceState
@@ -57,7 +58,7 @@ class Scheduler:
         self.max_model_len = fitting_max_model_len(config, manager)
         self.estimator = estimator or Estimator()
         self.preemption = preemption or Preemption(self.estimator.step_time)
-        self._drafter = drafter
+        self.speculation = Speculation(config, self.estimator.step_time, drafter)
         self._manager = manager
         self._order = Order(policy, config.max_wait)
         self._deadlines = Deadlines(config.queue_timeout)
@@ -145,7 +146,7 @@ class Scheduler:
         self._in_flight.land(plan, self._running, self._manager, report.lost_slots, report.lost_blocks)
         self.preemption.observe(plan, report, now)
         if plan.sequences and not (result.failed or plan.swap_in or plan.swap_out):
-            self.estimator.observe_step(plan, step_s)
+            self.estimator.observe_step(plan, step_s, sum(tokens.num_accepted for tokens in result.sampled))
         updates, self._ended = self._ended, []
         sampled = {tokens.seq_id: tokens for tokens in result.sampled}
         prompt_logprobs = {entry.seq_id: entry for entry in result.prompt_logprobs}
@@ -169,6 +170,7 @@ class Scheduler:
                     update = settle_share(
                         sequence, share, sampled.get(seq_id), prompt_logprobs.get(seq_id), self.max_model_len
                     )
+                self.speculation.settle(sequence, share.draft_token_ids, update)
                 self._commit(sequence, update)
             except Exception as fault:  # whatever is wrong with this result, the others' are good
                 update = self._end_with_update(sequence, f"{type(fault).__name__}: {fault}")
@@ -235,14 +237,14 @@ class Scheduler:
     def _fill(self, step: StepBuilder, now: float) -> None:
         """Decodes in order of admission, then prefills, running or waiting, by policy; no admission once blocks ran out."""
         num_preemptions = self.num_preemptions
-        prefills = []
-        for sequence in list(self._running.values()):
-            if sequence.in_flight:
-                continue
-            if sequence.is_decoding or kind_of(sequence, sequence.num_computed) is ShareKind.DECODE:
-                self._continue(sequence, ShareKind.DECODE, step)
-            else:
-                prefills.append(sequence)
+        decodes, prefills = list[Sequence](), list[Sequence]()
+        for sequence in self._running.values():
+            if not sequence.in_flight:
+                (decodes if kind_of(sequence, sequence.num_computed) is ShareKind.DECODE else prefills).append(sequence)
+        may_prefill = prefills or (self._waiting and len(self._running) < self._limits.max_seqs)
+        self.speculation.begin_step(decodes, step.budget, is_open=not may_prefill)
+        for sequence in decodes:
+            self._continue(sequence, ShareKind.DECODE, step)
         target_s = self._limits.target_itl_s
         if target_s is not None and step.shares:
             step.budget.prefill_tokens = self.estimator.prefill_budget(target_s, step.shares.values(), prefills)
@@ -259,9 +261,7 @@ class Scheduler:
         first = sequence.num_computed
         num_new = step.budget.share(sequence, first, kind)
         if num_new > 0:
-            drafts = NO_DRAFTS
-            if kind is ShareKind.DECODE and self._drafter is not None:
-                drafts = drafts_of(self._drafter, sequence, num_new, step.budget, self.max_model_len)
+            drafts = self.speculation.drafts(sequence, num_new, step.budget) if kind is ShareKind.DECODE else NO_DRAFTS
             growth = self._manager.grow(sequence.seq_id, first, first + num_new + len(drafts))
             if growth is None:
                 drafts = NO_DRAFTS  # nobody gives way to a guess
@@ -391,6 +391,7 @@ class Scheduler:
         if self._running.pop(seq_id, None) is None:
             self._waiting.remove(sequence)
         self._worker.forget(seq_id)
+        self.speculation.forget(seq_id)
         sequence.state = SequenceState.FINISHED
         sequence.finish_reason = reason
         if sequence.in_flight:

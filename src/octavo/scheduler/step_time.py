@@ -22,7 +22,10 @@ _NOISE = 0.01
 """Variance of one step's relative error: 10%."""
 _FORGETTING = 0.998
 """Half the weight is in the last 350 steps, so that the model follows a machine that slows down or is relieved."""
+_LEAST_SPREAD = 0.02
+"""Variance of the decodes of a step, relative to their mean squared, from which on their cost is taken to be known."""
 _SIZE = 4
+_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +78,37 @@ class StepCosts(NamedTuple):
 
 
 class StepTimeModel:
-    """seconds = base + a * prefill tokens + b * decodes + c * attended positions, fitted by recursive least squares.
+    """seconds = base + a * prefill tokens + b * decodes + c * attended positions, fitted by least squares, none below 0.
 
     The squares are those of relative errors: each observation is divided by its time, so that a decode step of 5 ms counts as
-    much as a prefill step of 500 ms, and a step that stalled (its row becomes tiny) hardly counts at all. Coefficients are kept
-    at or above zero, and their variances at or below the prior's: with forgetting alone, those of a feature that is not seen
-    for long (no prefill for an hour) would grow without limit.
+    much as a prefill step of 500 ms, and a step that stalled (its row becomes tiny) hardly counts at all.
+
+    Kept are the normal equations, matrix * coefficients = target, in which old steps fade. The coefficients are found one by
+    one, each as what the others leave of it and no less than 0. To cut them off at 0 after an unbounded fit would not do: what
+    is cut from one must be taken back from the others at once, or the next step asks for still more of them.
+    What is known of a coefficient never fades below the prior's precision: a feature that is not seen for long (no prefill for
+    an hour) keeps its value, and is learned anew without jumps.
     """
 
     def __init__(self) -> None:
         self._theta = list(_PRIOR_S)
-        self._limits = [(value * _PRIOR_SPREAD) ** 2 for value in _PRIOR_S]
-        self._covariance = [[self._limits[i] if i == j else 0.0 for j in range(_SIZE)] for i in range(_SIZE)]
+        self._floor = [_NOISE / (value * _PRIOR_SPREAD) ** 2 for value in _PRIOR_S]
+        self._matrix = [[self._floor[i] if i == j else 0.0 for j in range(_SIZE)] for i in range(_SIZE)]
+        self._target = [floor * value for floor, value in zip(self._floor, _PRIOR_S, strict=True)]
         self.num_observed = 0
+        self._rows = [0.0, 0.0, 0.0]
+        """Of steps of decodes alone, each fading: their number, the sum of their tokens, and of the squares of that."""
 
     @property
     def costs(self) -> StepCosts:
         """What the steps so far say, as of now."""
         return StepCosts(*self._theta)
+
+    @property
+    def knows_rows(self) -> bool:
+        """Whether steps of different sizes have told what a decode adds to a step. While all have one size, nothing does."""
+        count, total, squares = self._rows
+        return squares * count > (1.0 + _LEAST_SPREAD) * total * total
 
     def predict(self, shape: StepShape) -> float:
         """Seconds of a step of this shape."""
@@ -119,31 +135,31 @@ class StepTimeModel:
         if not 0.0 < seconds < math.inf:
             return
         self.num_observed += 1
-        # Written out: a scheduler does this after most steps, and loops over four values take three times as long.
-        a, b, c, d = 1.0 / seconds, shape.prefill_tokens / seconds, shape.num_decodes / seconds, shape.num_attended / seconds
-        covariance, theta = self._covariance, self._theta
-        spread = [p * a + q * b + r * c + s * d for p, q, r, s in covariance]
-        p, q, r, s = spread
-        total = _FORGETTING * _NOISE + a * p + b * q + c * r + d * s
-        step = (1.0 - a * theta[0] - b * theta[1] - c * theta[2] - d * theta[3]) / total
-        for i, (line, own) in enumerate(zip(covariance, spread, strict=True)):
-            theta[i] = min(max(0.0, theta[i] + own * step), _MOST_PRIORS * _PRIOR_S[i])
-            share = own / total
-            line[0] = (line[0] - share * p) / _FORGETTING
-            line[1] = (line[1] - share * q) / _FORGETTING
-            line[2] = (line[2] - share * r) / _FORGETTING
-            line[3] = (line[3] - share * s) / _FORGETTING
-        self._bound_variances()
+        if not shape.prefill_tokens:
+            rows, size = self._rows, shape.num_decodes
+            rows[0] = _FORGETTING * rows[0] + 1.0
+            rows[1], rows[2] = _FORGETTING * rows[1] + size, _FORGETTING * rows[2] + size * size
+        row = (1.0 / seconds, shape.prefill_tokens / seconds, shape.num_decodes / seconds, shape.num_attended / seconds)
+        theta, target, floor = self._theta, self._target, self._floor
+        for i, (line, own) in enumerate(zip(self._matrix, row, strict=True)):
+            # Written out: a scheduler does this after most steps, and a fourth loop over four values takes three times as long.
+            a, b, c, d = line
+            line[0], line[1] = _FORGETTING * a + own * row[0], _FORGETTING * b + own * row[1]
+            line[2], line[3] = _FORGETTING * c + own * row[2], _FORGETTING * d + own * row[3]
+            target[i] = _FORGETTING * target[i] + own
+            missing = floor[i] - line[i]
+            if missing > 0.0:
+                line[i] += missing
+                target[i] += missing * theta[i]
+        self._solve()
 
-    def _bound_variances(self) -> None:
-        for i in range(_SIZE):
-            variance, limit = self._covariance[i][i], self._limits[i]
-            if variance < 0.0:  # cancellation between observations of very different size: nothing is known any more
-                for j in range(_SIZE):
-                    self._covariance[i][j] = self._covariance[j][i] = 0.0
-                self._covariance[i][i] = limit
-            elif variance > limit:
-                scale = math.sqrt(limit / variance)
-                for j in range(_SIZE):
-                    self._covariance[i][j] *= scale
-                    self._covariance[j][i] *= scale
+    def _solve(self) -> None:
+        """A few rounds from the last solution. It moves little from step to step, and the next step goes on from here."""
+        theta, target = self._theta, self._target
+        p, q, r, s = theta
+        for _ in range(_ROUNDS):
+            for i, (a, b, c, d) in enumerate(self._matrix):
+                diagonal = self._matrix[i][i]
+                value = theta[i] + (target[i] - a * p - b * q - c * r - d * s) / diagonal
+                theta[i] = min(max(0.0, value), _MOST_PRIORS * _PRIOR_S[i])
+                p, q, r, s = theta

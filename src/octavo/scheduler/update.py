@@ -16,6 +16,7 @@ class SequenceUpdate(msgspec.Struct):
     logprobs           one entry per new token, if asked for
     prompt_logprobs    entries for the next prompt positions; every position is reported once, also after preemption
     num_cached_prompt  prompt tokens that were not computed at its first admission
+    num_drafted        guesses that the step verified; num_accepted: those of them that are among new_token_ids
     error              why it failed, when finish_reason is ERROR
     pooled             what its hidden states come to (see PooledVector), when it ends as one that is pooled
     """
@@ -31,6 +32,8 @@ class SequenceUpdate(msgspec.Struct):
     stop_token_id: int | None = None
     error: str | None = None
     pooled: bytes = b""
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
 def end_of(sequence: Sequence, reason: FinishReason, error: str | None) -> SequenceUpdate:

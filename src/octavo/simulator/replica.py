@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from octavo.config.resolved import ResolvedSchedulerConfig
+from octavo.config.speculative import speculation_of
 from octavo.kvcache.manager import KVCacheManager
 from octavo.request import DEFAULT_TENANT, Request
 from octavo.sampling_params import SamplingParams
@@ -14,10 +15,11 @@ from octavo.scheduler.policies.registry import policy_for
 from octavo.scheduler.scheduler import Scheduler
 from octavo.sequence import Sequence
 from octavo.simulator.cost_model import CostModel, load_of
+from octavo.simulator.drafts import ChanceGuesser, sampled_tokens
 from octavo.simulator.jump import fitting_steps, leap
 from octavo.simulator.recorder import Recorder
 from octavo.simulator.trace import Trace
-from octavo.step import SampledTokens, ShareKind, StepPlan, StepResult
+from octavo.step import SampledTokens, ScheduledSequence, ShareKind, StepPlan, StepResult
 
 OWN_TOKEN = 2**31
 """Token ids from here on belong to one request each; those below are shared contents (trace.Shared)."""
@@ -29,12 +31,16 @@ The others learn from every step, and those must all be made."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
-    """What a replica is made of; scheduler.max_model_len fits the blocks."""
+    """What a replica is made of; scheduler.max_model_len fits the blocks.
+
+    draft_acceptance  the chance of a guess to be right, where scheduler.speculative_config asks for guesses
+    """
 
     scheduler: ResolvedSchedulerConfig
     num_blocks: int
     block_size: int
     enable_prefix_caching: bool = True
+    draft_acceptance: float = 0.5
 
     @property
     def max_model_len(self) -> int:
@@ -56,10 +62,14 @@ class Replica:
         self._cost = cost
         self._recorder = recorder
         config = spec.scheduler
-        self._jumps = jumps and config.scheduler_policy in STATIC_POLICIES and config.target_itl is None
+        is_static = config.scheduler_policy in STATIC_POLICIES and config.target_itl is None
+        self._drafts = speculation_of(config.speculative_config).num_speculative_tokens > 0
+        self._draft_acceptance = spec.draft_acceptance
+        self._jumps = jumps and is_static and not self._drafts
         self.manager = KVCacheManager(spec.num_blocks, spec.block_size, spec.enable_prefix_caching)
         estimator = Estimator()
         self.scheduler = Scheduler(config, self.manager, policy_for(config, estimator), estimator)
+        self.scheduler.speculation.guesser_of = lambda sequence: ChanceGuesser(OWN_TOKEN + sequence.seq_id)
         self._live: dict[int, Sequence] = {}
         self._last_token_s: dict[int, float] = {}
         self._steady: list[Sequence] = []
@@ -113,12 +123,13 @@ class Replica:
         assert plan is not None, "a replica with live requests has a step to make"
         load = load_of(plan)
         end_s = start_s + self._cost.seconds(load.prefill_tokens, load.prefill_pairs, load.decode_seqs, load.decode_context)
-        sampled = [SampledTokens(share.seq_id, [OWN_TOKEN + share.seq_id]) for share in plan.sequences if share.needs_sample]
+        sampled = [self._sampled(share) for share in plan.sequences if share.needs_sample]
         used_blocks = self.manager.num_blocks - self.manager.num_free
         updates = self.scheduler.settle(plan, StepResult(plan.step_id, sampled), end_s)
         self.clock_s = end_s
         recorder = self._recorder
         self._note_tokens(sampled, end_s)
+        num_tokens = sum(len(update.new_token_ids) for update in updates)
         for update in updates:
             assert update.error is None, update.error
             if update.finish_reason is not None:
@@ -132,8 +143,14 @@ class Replica:
             running=len(plan.sequences),
             waiting=self.scheduler.num_waiting,
             used_blocks=used_blocks,
-            tokens=len(sampled),
+            tokens=num_tokens,
         )
+
+    def _sampled(self, share: ScheduledSequence) -> SampledTokens:
+        own_token = OWN_TOKEN + share.seq_id
+        if not self._drafts:
+            return SampledTokens(share.seq_id, [own_token])
+        return sampled_tokens(self._live[share.seq_id], share, own_token, self._draft_acceptance)
 
     def _note_tokens(self, sampled: list[SampledTokens], now_s: float) -> None:
         recorder, last_token_s = self._recorder, self._last_token_s

@@ -8,6 +8,7 @@ from octavo.config.cache import GIB, CacheConfig
 from octavo.config.resolve import MAX_DEFAULT_KV_BYTES, fit_step
 from octavo.config.resolved import ResolvedSchedulerConfig, narrowed
 from octavo.config.scheduler import SchedulerConfig
+from octavo.config.speculative import speculation_of
 from octavo.errors import ConfigError
 from octavo.simulator.profile import Profile
 from octavo.simulator.replica import EngineSpec
@@ -27,6 +28,7 @@ HONOURED = frozenset(
         "tenant_weights",
         "admission",
         "target_itl",
+        "speculative_config",
     }
 )
 """The engine's settings that a simulation follows. Others are not offered, rather than taken and ignored."""
@@ -37,7 +39,9 @@ def unsupported_settings() -> list[str]:
     return [field.name for section in (CacheConfig, SchedulerConfig) for field in fields(section) if field.name not in HONOURED]
 
 
-def engine_spec(cache: CacheConfig, scheduler: SchedulerConfig, profile: Profile) -> EngineSpec:
+def engine_spec(
+    cache: CacheConfig, scheduler: SchedulerConfig, profile: Profile, draft_acceptance: float = 0.5
+) -> EngineSpec:
     """The simulated engine. The KV cache is num_blocks, or kv_cache_memory, or the 4 GiB an engine takes by itself at most.
 
     max_model_len is the model's context, or what the KV cache holds if less. Raises ConfigError naming the flag.
@@ -70,15 +74,18 @@ def engine_spec(cache: CacheConfig, scheduler: SchedulerConfig, profile: Profile
         num_blocks=num_blocks,
         block_size=cache.block_size,
         enable_prefix_caching=cache.enable_prefix_caching,
+        draft_acceptance=draft_acceptance,
     )
 
 
 def describe_engine(spec: EngineSpec) -> str:
     """One line: what is simulated."""
     scheduler = spec.scheduler
+    number = speculation_of(scheduler.speculative_config).num_speculative_tokens
+    guesses = f"; up to {number} guesses, right with the chance {spec.draft_acceptance:g}" if number else ""
     return (
         f"engine   {spec.num_blocks} blocks of {spec.block_size} = {spec.num_blocks * spec.block_size} tokens, context "
         f"{spec.max_model_len}; at most {scheduler.max_num_seqs} sequences and {scheduler.max_num_batched_tokens} tokens per "
         f"step, {scheduler.chunked_prefill_size} of one prompt; policy {scheduler.scheduler_policy}, prefix caching "
-        f"{'on' if spec.enable_prefix_caching else 'off'}"
+        f"{'on' if spec.enable_prefix_caching else 'off'}{guesses}"
     )

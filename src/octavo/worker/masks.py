@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from octavo.errors import DEAD_END
-from octavo.grammar.matcher import BITS, mask_words
+from octavo.grammar.matcher import BITS, GrammarMatcher, mask_words
 from octavo.ops.interface import I32
 from octavo.worker.batch import Batch, ResidentSequence, Segment
 
@@ -22,6 +22,29 @@ def leaves_any(mask: I32, token_ids: Sequence[int]) -> bool:
     return bool(words.any())
 
 
+def num_allowed(batch: Batch, state: ResidentSequence, count: int) -> int:
+    """How many of the step's `count` drafts the grammar allows, one behind the other. The others need not be computed."""
+    matcher = state.matcher
+    if matcher is None or not count:
+        return count
+    try:
+        _catch_up(batch, state, matcher)
+    except ValueError:
+        return count  # the mask fails in the same way, and says so
+    probe = matcher.copy()  # what a guess leads to, a limit that it meets for one, must not reach the answer
+    for index, token_id in enumerate(batch.drafts(state, count)):
+        if not probe.try_accept(token_id):
+            return index
+    return count
+
+
+def _catch_up(batch: Batch, state: ResidentSequence, matcher: GrammarMatcher) -> None:
+    """Move the matcher on to the end of the answer so far."""
+    output = batch.history(state)[state.num_prompt :]
+    assert matcher.num_accepted <= output.size, "the matcher is ahead of the answer"
+    matcher.accept(output[matcher.num_accepted :].tolist())
+
+
 class Masks:
     """The masks of one forward pass, a row for each row of logits of a sequence that may not choose freely."""
 
@@ -31,11 +54,13 @@ class Masks:
         self._row_id = row_id
         self._words = mask_words(batch.vocab_size)
         self._row_of: dict[int, int] = {}
+        self.failed_rows: dict[int, str] = {}
+        """Rows behind drafts that have no mask, by their ids: what went wrong counts only if the drafts are right."""
         self.rows: I32 = NO_MASKS
 
     def prepare(self, segments: Sequence[Segment], failed: dict[int, str]) -> None:
         """Compute the masks of those that sample. What goes wrong with one goes into failed."""
-        self._row_of = {}
+        self._row_of, self.failed_rows = {}, {}
         sampled = [segment for segment in segments if segment.needs_sample and segment.state.has_mask]
         if not sampled:
             return
@@ -66,10 +91,8 @@ class Masks:
         """The row of a sequence as it stands, then those behind its drafts."""
         state, matcher = segment.state, segment.state.matcher
         if matcher is not None:
-            output = self._batch.history(state)[state.num_prompt :]
-            assert matcher.num_accepted <= output.size, "the matcher is ahead of the answer"
-            matcher.accept(output[matcher.num_accepted :].tolist())
-        _fill_row(state, self.rows[first])
+            _catch_up(self._batch, state, matcher)
+        _fill_row(state, self.rows[first], matcher)
         if not self.rows[first].any():
             of_form = " that the form of the answer allows here" if matcher is not None else ""
             raise ValueError("no token may come next" if state.allowed is None else f"allowed_token_ids has no token{of_form}")
@@ -80,20 +103,21 @@ class Masks:
         """What stands behind a draft that the grammar does not allow does not count: no mask is needed there."""
         state, matcher, count = segment.state, segment.state.matcher, segment.num_drafts
         self.rows[first : first + count] = -1
-        num_accepted = 0
+        probe = None if matcher is None else matcher.copy()
         for index, token_id in enumerate(self._batch.drafts(state, count)):
-            if matcher is not None:
-                if not matcher.try_accept(token_id):
-                    break
-                num_accepted += 1
-            _fill_row(state, self.rows[first + index])
-        if matcher is not None:
-            matcher.rollback(num_accepted)
+            if probe is not None and not probe.try_accept(token_id):
+                break
+            try:
+                _fill_row(state, self.rows[first + index], probe)
+            except ValueError as error:
+                self.rows[first + index] = -1
+                self.failed_rows[self._row_id(state.seq_id, index + 1)] = f"{DEAD_END}{error}"
+                break
 
 
-def _fill_row(state: ResidentSequence, row: I32) -> None:
-    """row: int32 [words]."""
-    matcher, allowed = state.matcher, state.allowed
+def _fill_row(state: ResidentSequence, row: I32, matcher: GrammarMatcher | None) -> None:
+    """row: int32 [words]; matcher: the sequence's own, or one that is ahead of it."""
+    allowed = state.allowed
     if matcher is None:
         row[:] = -1
     else:

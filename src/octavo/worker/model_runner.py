@@ -101,12 +101,14 @@ class ModelRunner(Generic[Logits]):
             return self._sampler.sample(logits, states, rows, self._failed)
         failed: dict[int, str] = {}
         sampled = {tokens.seq_id: tokens for tokens in self._sampler.sample(logits, states, rows, failed)}
+        for row, reason in self._masks.failed_rows.items():
+            if sampled.pop(row, None) is not None:
+                failed[row] = reason
         for segment in drafted:
             drafts = self._batch.drafts(segment.state, segment.num_drafts)
             accept(segment.state.seq_id, drafts, sampled, failed)
         self._failed.update(failed)
         return list(sampled.values())
-
 
     def _read_hidden(self, segments: Sequence[Segment]) -> list[PooledVector]:
         """Give the sequences that are pooled their rows of the pass; the vectors of those that have all of them."""

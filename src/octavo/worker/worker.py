@@ -13,6 +13,7 @@ from octavo.ops.registry import AnyBackend
 from octavo.step import Relayout, RelayoutResult, ScheduledSequence, StepPlan, StepResult, SwapReport
 from octavo.worker.batch import Batch, Segment
 from octavo.worker.launcher import InlineLauncher, Launcher, ThreadLauncher
+from octavo.worker.masks import num_allowed
 from octavo.worker.memory import kv_block_bytes
 from octavo.worker.model_runner import EXTRA_LOGIT_ROWS, ModelRunner
 from octavo.worker.program import LoadedModel
@@ -179,7 +180,8 @@ class Worker:
             raise ValueError(
                 f"{num_drafts} drafts and {prompt_rows} prompt logprobs were scheduled; the limit is {EXTRA_LOGIT_ROWS}"
             )
-        return Segment(state, first, scheduled.num_new, scheduled.needs_sample, prompt_rows, num_drafts)
+        num_cut = num_drafts - num_allowed(self.batch, state, num_drafts)
+        return Segment(state, first, scheduled.num_new - num_cut, scheduled.needs_sample, prompt_rows, num_drafts - num_cut)
 
 
 def _max_logits(max_num_seqs: int) -> int:

@@ -54,7 +54,7 @@ def test_a_command_line_of_vllm_configures_octavo(capsys: pytest.CaptureFixture[
         ("-tp 2", "--tensor-parallel-size 2 is not supported"),
         ("--tensor_parallel_size=2", "--tensor-parallel-size 2 is not supported"),
         ("--enable-lora", "--enable-lora is not supported: there are no adapters"),
-        ('--speculative-config {"model":"x"}', "leave it out, the answers are the same"),
+        ("--speculative-model x", "it belongs into speculative_config"),
         ("--scheduling-policy fcfs --scheduler-policy sjf", "--scheduler-policy is sjf, and another option sets it to fcfs"),
         ("--scheduling-policy fifo", "--scheduling-policy is 'fifo'; it must be one of fcfs"),
     ],

@@ -92,3 +92,28 @@ def test_the_scheduler_teaches_its_estimator() -> None:
     rig.finish()
     assert estimator.step_time.num_observed == len(rig.plans)
     assert estimator.output_lengths.expected(make_sequence(99, [1], 3, tenant="t")) == 3
+
+
+def drafted_plan(num_sequences: int, num_drafts: int, context: int = 100) -> StepPlan:
+    shares = decode_plan(num_sequences, context).sequences
+    for share in shares:
+        share.num_new, share.draft_token_ids = 1 + num_drafts, [7] * num_drafts
+    return StepPlan(1, shares)
+
+
+def test_tokens_that_come_several_at_a_time_come_sooner() -> None:
+    estimator = Estimator()
+    for _ in range(200):
+        estimator.observe_step(drafted_plan(2, 4), 0.010, num_accepted=6)
+    assert estimator.decode_step_s == pytest.approx(0.010 * 2 / 8)
+
+
+def test_beside_drafts_there_is_less_time_for_prompts() -> None:
+    estimator = Estimator()
+    for round_ in range(200):
+        rows = 1 + round_ % 8
+        estimator.observe_step(decode_plan(rows, 0), 0.005 + 0.002 * rows)
+        estimator.observe_step(mixed_plan(0, 32 + round_ % 7), 0.005 + (32 + round_ % 7) * 1e-3)
+    plain = estimator.prefill_budget(0.060, decode_plan(4, 0).sequences, [])
+    drafted = estimator.prefill_budget(0.060, drafted_plan(4, 3, 0).sequences, [])
+    assert drafted <= plain

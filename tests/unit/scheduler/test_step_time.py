@@ -60,6 +60,32 @@ def test_it_follows_a_machine_that_becomes_twice_as_slow() -> None:
     assert model.predict(shape) == pytest.approx(2 * true_s(shape), rel=0.1)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fall", [0.0, 0.003, 0.006])
+def test_a_text_that_grows_while_steps_become_shorter_is_no_reason_to_expect_ever_longer_ones(seed: int, fall: float) -> None:
+    """A further position seems to cost less than nothing: its coefficient stays at 0, and the others take nothing for it."""
+    rng, model = random.Random(seed), StepTimeModel()
+    model.observe(StepShape(96, 0, 4608.0), 0.150)
+    for index in range(300):
+        seconds = 0.025 * (1.0 - fall * min(index, 100)) * rng.uniform(0.97, 1.03)
+        shape = StepShape(0, 1, 120.0 + index)
+        model.observe(shape, seconds)
+        assert 0.5 * seconds < model.predict(shape) < 2.0 * seconds
+        assert min(model.costs) >= 0.0
+
+
+def test_what_a_decode_adds_is_known_once_steps_have_had_several_sizes() -> None:
+    model = StepTimeModel()
+    for _ in range(50):
+        model.observe(StepShape(0, 4, 400.0), 0.010)
+    assert not model.knows_rows
+    model.observe(StepShape(0, 9, 900.0), 0.015)
+    assert model.knows_rows
+    for _ in range(5000):
+        model.observe(StepShape(0, 4, 400.0), 0.010)
+    assert not model.knows_rows
+
+
 def test_an_hour_of_decodes_leaves_it_ready_to_learn_prefill_without_jumps() -> None:
     model, decode, prefill = fitted(50), StepShape(0, 4, 4000), StepShape(256, 4, 260 * 500)
     for _ in range(20_000):

@@ -108,3 +108,22 @@ def test_shortest_jobs_first_shortens_the_mean_wait() -> None:
         recorder, _ = run(trace, replace(spec, scheduler=replace(spec.scheduler, scheduler_policy=policy)), jumps=True)
         mean_s[policy] = sum(f - a for f, a in zip(recorder.first_token_s, recorder.arrival_s, strict=True)) / len(trace)
     assert mean_s["sjf"] < 0.9 * mean_s["fcfs"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_guesses_shorten_a_simulation_by_as_much_as_they_are_right(seed: int) -> None:
+    trace = random_trace(seed, rate=2.0, sharing=False)
+    plain = engine(num_blocks=64, max_num_seqs=8)
+    scheduler = replace(plain.scheduler, speculative_config='{"method": "ngram"}')
+    ends = []
+    for chance in (None, 0.0, 0.6, 0.95):
+        spec = plain if chance is None else replace(plain, scheduler=scheduler, draft_acceptance=chance)
+        recorder, replica = run(trace, spec, jumps=True)
+        assert num_finished(recorder) == len(trace)
+        ends.append(sum(recorder.finish_s) - sum(recorder.arrival_s))
+        again, _ = run(trace, spec, jumps=True)
+        assert again.finish_s == recorder.finish_s
+        stats = replica.scheduler.speculation.stats
+        if stats.num_draft_tokens > 100:
+            assert stats.accepted_at[0] / stats.num_drafts == pytest.approx(chance, abs=0.15)
+    assert ends[1] <= 1.02 * ends[0] and ends[3] < ends[2] <= 1.02 * ends[0]

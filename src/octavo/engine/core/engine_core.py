@@ -348,6 +348,8 @@ class EngineCore:
             update.logprobs,
             update.prompt_logprobs.entries if update.prompt_logprobs is not None else [],
             num_cached=update.num_cached_prompt,
+            num_drafted=update.num_drafted,
+            num_accepted=update.num_accepted,
         )
         if update.finish_reason is not None:
             output.finish_reason = update.finish_reason.value

@@ -11,7 +11,7 @@ def core_stats(
     scheduler: Scheduler, kv: KVCacheStats, *, num_steps: int, busy_s: float, num_reconfigurations: int, num_tunings: int
 ) -> CoreStats:
     """The figures of scheduler and KV cache with the core's own counters."""
-    preemption = scheduler.preemption
+    preemption, drafts = scheduler.preemption, scheduler.speculation.stats
     return CoreStats(
         num_running=scheduler.num_running,
         num_waiting=scheduler.num_waiting,
@@ -32,4 +32,7 @@ def core_stats(
         busy_s=busy_s,
         num_reconfigurations=num_reconfigurations,
         num_tunings=num_tunings,
+        num_drafts=drafts.num_drafts,
+        num_draft_tokens=drafts.num_draft_tokens,
+        accepted_at=drafts.accepted_at,
     )

@@ -127,6 +127,7 @@ class InputProcessor:
             tenant=options.tenant,
             deadline_s=None if options.timeout_s is None else arrival_s + options.timeout_s,
             grammar=grammar,
+            predicted_token_ids=self._predicted(options.prediction),
         )
         return Prepared(request, parts.text)
 
@@ -157,6 +158,14 @@ class InputProcessor:
     def token_table(self) -> TokenTable:
         """What the core needs to know before the first request with a grammar; it takes some tenths of a second."""
         return token_table(self._tokenizer, self.eos_token_ids, self._vocab_size)
+
+    def _predicted(self, text: str) -> list[int]:
+        """A prediction is the text of an answer, so that it cannot be longer than the context. Raises ContextLengthError."""
+        if not text:
+            return []
+        self._tokenizer.require_fits(text, self._max_model_len, "prediction")
+        token_ids = self._tokenizer.encode(text, add_special_tokens=False, parse_special=False)
+        return token_ids[: self._max_model_len] if max(token_ids, default=0) < self._vocab_size else []
 
     def _take_grammar(self, sampling: SamplingParams) -> str:
         """The grammar of what the answer is to be like, instead of that. "": anything."""

@@ -10,6 +10,7 @@ import enum
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Protocol
 
 from octavo.engine.frontend.tenant_service import TenantService
@@ -40,6 +41,7 @@ class RequestRecord:
     """The life of one request. Times are on the monotonic clock; num_generated_tokens counts all choices.
 
     max_tokens: 0 for a request that is pooled.
+    num_drafted_tokens: guesses that steps verified; num_accepted_tokens: those of them that are part of the answer.
 
     estimated_s: how long the scheduler expected it to take from its first step to its end, when that step came.
     """
@@ -59,6 +61,8 @@ class RequestRecord:
     num_generated_tokens: int = 0
     num_cached_tokens: int = 0
     num_preemptions: int = 0
+    num_drafted_tokens: int = 0
+    num_accepted_tokens: int = 0
     outcome: FinishReason | None = None
     error: str | None = None
 
@@ -122,6 +126,10 @@ class Totals:
     busy_s: float = 0.0
     reconfigurations: int = 0
     tunings: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_at: list[int] = field(default_factory=list)
+    """Accepted guesses by their place behind the last token."""
 
 
 class Ledger:
@@ -256,6 +264,11 @@ class Ledger:
         totals.busy_s += max(0.0, stats.busy_s - last.busy_s)
         totals.reconfigurations += max(0, stats.num_reconfigurations - last.num_reconfigurations)
         totals.tunings += max(0, stats.num_tunings - last.num_tunings)
+        totals.drafts += max(0, stats.num_drafts - last.num_drafts)
+        totals.draft_tokens += max(0, stats.num_draft_tokens - last.num_draft_tokens)
+        if stats.num_drafts > last.num_drafts:
+            pairs = zip_longest(totals.accepted_at, stats.accepted_at, last.accepted_at, fillvalue=0)
+            totals.accepted_at = [total + max(0, now - before) for total, now, before in pairs]
         self.core = stats
 
     def core_lost(self) -> None:

@@ -158,9 +158,20 @@ class _LedgerCollector(Collector):
         yield self._counter("step_time_seconds", "Seconds spent in steps.", totals.busy_s)
         yield self._counter("num_reconfigurations", "Times settings changed while the engine ran.", totals.reconfigurations)
         yield self._counter("num_auto_tunings", "Those of them that --auto-tune made.", totals.tunings)
+        yield from self._drafts()
         yield self._counter("engine_restarts", "Times the engine core was lost.", totals.core_restarts)
         by_reason = {reason.value: totals.finished[reason] for reason in FinishReason}
         yield self._counters("request_success", "Requests that ended, by reason.", "finished_reason", by_reason)
+
+    def _drafts(self) -> Iterable[Metric]:
+        totals = self._ledger.totals
+        yield self._counter("spec_decode_num_drafts", "Times that guesses were verified for a sequence.", totals.drafts)
+        yield self._counter("spec_decode_num_draft_tokens", "Guesses that were verified.", totals.draft_tokens)
+        yield self._counter("spec_decode_num_accepted_tokens", "Guesses that became tokens.", sum(totals.accepted_at))
+        by_place = {str(place): count for place, count in enumerate(totals.accepted_at)}
+        yield self._counters(
+            "spec_decode_num_accepted_tokens_per_pos", "The same by place behind the last token.", "position", by_place
+        )
 
     def _shed(self) -> Iterable[Metric]:
         family = CounterMetricFamily(

@@ -214,6 +214,9 @@ class OutputProcessor:
         if news.finish_reason == _TIMEOUT:
             news.finish_reason, news.stop_reason = _LENGTH, TIMEOUT_STOP_REASON
         news.text = text
+        if output.num_drafted:
+            live.record.num_drafted_tokens += output.num_drafted
+            live.record.num_accepted_tokens += min(output.num_accepted, len(news.token_ids))
         if choice.cumulative_logprob is not None:
             news.logprobs = with_text(output.logprobs[: len(news.token_ids)], self._tokenizer.token_text)
             choice.cumulative_logprob += sum(entry.logprob for entry in news.logprobs)

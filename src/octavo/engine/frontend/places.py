@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from octavo.scheduler.admission import share_of, share_of_all
+from octavo.config.fair_share import share_of, share_of_all
 
 
 class Places:

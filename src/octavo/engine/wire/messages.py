@@ -88,6 +88,7 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     prompt_logprobs  those of prompt positions that became known, in order, the first being position 1
     finish_reason    value of sequence.FinishReason; set exactly once, in the last output of the choice
     num_cached       prompt tokens that came from the prefix cache (-1: not known yet)
+    num_drafted      guesses that the step verified for it; num_accepted: those of them that are among token_ids
     pooled           what the hidden states come to (see step.PooledVector); of a request that is pooled, with its end
     """
 
@@ -102,6 +103,8 @@ class TokenOutput(msgspec.Struct, array_like=True, omit_defaults=True):
     num_cached: int = -1
     num_preemptions: int = 0
     pooled: bytes = b""
+    num_drafted: int = 0
+    num_accepted: int = 0
 
 
 class CoreStats(msgspec.Struct, array_like=True):
@@ -110,6 +113,8 @@ class CoreStats(msgspec.Struct, array_like=True):
     num_swapped_blocks    swap blocks that preempted or waiting sequences keep, of num_swap_blocks
     num_swap_preemptions  those of num_preemptions that went to the swap space; the others are computed again
     num_swap_failures     blocks that could not be written there, or read back
+    num_drafts            shares of sequences that had guesses; num_draft_tokens: their guesses
+    accepted_at           accepted guesses by their place behind the last token
     prefix_hits_*         those of prefix_hits found in freed blocks and in the swap space; the others are of running sequences
     """
 
@@ -132,6 +137,9 @@ class CoreStats(msgspec.Struct, array_like=True):
     busy_s: float = 0.0
     num_reconfigurations: int = 0
     num_tunings: int = 0
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    accepted_at: list[int] = []
 
 
 class StepOutputs(msgspec.Struct, tag="step"):

@@ -19,6 +19,7 @@ from octavo.server.json_body import read_json_object
 from octavo.server.openai.beam_fields import beam_params
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
 from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs_json
+from octavo.server.openai.prediction import Prediction, predicted_text
 from octavo.server.openai.sampling_fields import (
     SamplingFields,
     check_common,
@@ -42,7 +43,6 @@ _UNSUPPORTED = {
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
     "audio": (),
-    "prediction": (),
     "web_search_options": (),
     "verbosity": ("medium",),
     "mm_processor_kwargs": (),
@@ -53,6 +53,7 @@ _UNSUPPORTED = {
 class ChatBody(SamplingFields, TemplateFields):
     """The body. max_tokens is the old name of max_completion_tokens; without either the answer may fill the context.
 
+    prediction  what the answer is likely to be like: its tokens are tried as guesses
     echo  the answer begins with the text of the last message, if that has the role of the answer
     """
 
@@ -65,6 +66,7 @@ class ChatBody(SamplingFields, TemplateFields):
     include_reasoning: bool | None = None
     logprobs: bool | None = None
     top_logprobs: NumLogprobs | None = None
+    prediction: Prediction | None = None
 
 
 async def create_chat_completion(request: Request) -> Response:
@@ -112,7 +114,7 @@ async def _chat_request(body: ChatBody, service: Service, tenant: str) -> ChatRe
         template=_template_options(body),
         form=form,
         sampling={**sampling_values(body), "max_tokens": max_tokens, "logprobs": logprobs},
-        options=request_options(body, tenant),
+        options=replace(request_options(body, tenant), prediction=predicted_text(body.prediction)),
         truncation=truncation(body, service, max_tokens),
         beams=beam_params(body, max_tokens, logprobs),
     )

@@ -12,6 +12,7 @@ from octavo.server.service.generation import Usage
 from octavo.server.service.service import Service
 
 encode = msgspec.json.encode
+_COMPLETION_DETAILS = ("reasoning_tokens", "accepted_prediction_tokens", "rejected_prediction_tokens")
 
 
 def answer_head(kind: str, request_id: str, service: Service) -> dict[str, Any]:
@@ -33,8 +34,10 @@ def usage_json(usage: Usage) -> dict[str, Any]:
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
-    if usage.reasoning_tokens is not None:
-        json["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
+    details = {name: getattr(usage, name) for name in _COMPLETION_DETAILS}
+    known = {name: count for name, count in details.items() if count is not None}
+    if known:
+        json["completion_tokens_details"] = known
     return json
 
 

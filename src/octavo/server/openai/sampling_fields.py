@@ -49,6 +49,7 @@ class SamplingFields(StructuredFields, TruncationFields):
     use_beam_search  n is the number of beams, see beam_fields
     return_token_ids  the answer holds the token ids of prompt and text
     return_tokens_as_token_ids  tokens in logprobs are "token_id:N" instead of text
+    num_speculative_tokens  most guesses that one step verifies, 0: none. It changes the time, and no byte of the answer
     timeout  seconds after which the answer ends with what there is: finish_reason "length", stop_reason "timeout"
     user     whose request it is, where no list of API keys says so (see --scheduler-policy fair)
     """
@@ -82,6 +83,7 @@ class SamplingFields(StructuredFields, TruncationFields):
     priority: Int32 | None = None
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_S)] | None = None
     user: Tenant | None = None
+    num_speculative_tokens: Int32 | None = None
     use_beam_search: bool | None = None
     length_penalty: float | None = None
     return_token_ids: bool | None = None

@@ -40,6 +40,8 @@ class EncodedPrompt:
 class Usage:
     """prompt_tokens counts each prompt once, whatever n is; cached_tokens is the part of them found in the prefix cache.
 
+    accepted_prediction_tokens, rejected_prediction_tokens  guesses that became tokens of the answer, and those that did not;
+                      None for a request that predicts nothing
     reasoning_tokens  the part of completion_tokens before the answer, of choices that have ended; None where it is not known
     """
 
@@ -47,6 +49,8 @@ class Usage:
     completion_tokens: int = 0
     cached_tokens: int = 0
     reasoning_tokens: int | None = None
+    accepted_prediction_tokens: int | None = None
+    rejected_prediction_tokens: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +126,10 @@ class Generation:
         """Count a delivery of prompt `index` into usage. Raises what `run` does for one that the engine ended."""
         self.usage.cached_tokens += output.num_cached_tokens - cached[index]
         cached[index] = output.num_cached_tokens
-        self.record = output.metrics
+        self.record = record = output.metrics
+        if self.options.prediction and record is not None:
+            self.usage.accepted_prediction_tokens = record.num_accepted_tokens
+            self.usage.rejected_prediction_tokens = record.num_drafted_tokens - record.num_accepted_tokens
         for choice in output.outputs:
             if self.counts_completion:
                 self.usage.completion_tokens += len(choice.token_ids)
