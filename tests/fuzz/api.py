@@ -135,7 +135,7 @@ def campaign(count: int, first_seed: int) -> tuple[Counter[str], list[str], int]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Send requests made of the server's OpenAPI document.")
-    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--count", type=int, default=2300)  # gives some 2,000: GET has few variants
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     counts, faults, num_asked = campaign(options.count, options.seed)
