@@ -3,8 +3,9 @@
 # make fuzz    load thousands of damaged model files, send thousands of hostile requests (about 8 minutes; a slice is in make test)
 # make schemas SCHEMAS=FILE   send each JSON schema of a file to a server and check the answers (10 minutes for 300)
 # make sanitize   build the native core with ASan and UBSan into build/sanitize, run its tests and a slice of the fuzz under them
-# make test-clients   install clients of other makers (400 MB) and run the tests that ask through them
 # make check-deploy   deploy/ with promtool, helm and systemd-analyze, as far as they are installed
+# make test-clients   install clients of other makers into .venv-clients (1 GB, Python 3.11 or newer) and run the tests that ask through them
+# make fuzz-api   the same environment: thousands of requests that schemathesis makes of the server's /openapi.json
 # make lint    ruff, mypy, house checks
 # make bench   the figures of docs/performance.md
 # make oracle  rebuild the golden files with torch and transformers (slow, large download)
@@ -18,7 +19,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 ARGS ?=
 
-.PHONY: serve chat test test-clients fuzz schemas sanitize lint check-deploy bench oracle clean
+.PHONY: serve chat test test-clients fuzz fuzz-api schemas sanitize lint check-deploy bench oracle clean
 
 serve: $(STAMPS)/install
 	@$(BIN)/octavo serve --host $(HOST) --port $(PORT) $(ARGS)
@@ -32,8 +33,14 @@ test: $(STAMPS)/dev
 	OCTAVO_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" $(ARGS) || [ $$? -eq 5 ]
 	$(BIN)/python -m pytest -m alone $(ARGS) || [ $$? -eq 5 ]
 
+# The clients' packages may not be those of octavo: an environment of their own, and tests/conftest.py is left out.
+CLIENTS := .venv-clients
 test-clients: $(STAMPS)/clients
-	OCTAVO_TEST_CLIENTS=$(STAMPS)/node $(BIN)/python -m pytest -rs -W default tests/clients $(ARGS)
+	OCTAVO_PYTHON=$(abspath $(BIN)/python) OCTAVO_NODE=$(STAMPS)/node \
+		$(CLIENTS)/bin/python -m pytest -rs -W default --confcutdir=tests/clients tests/clients $(ARGS)
+
+fuzz-api: $(STAMPS)/clients
+	OCTAVO_PYTHON=$(abspath $(BIN)/python) $(CLIENTS)/bin/python -m tests.fuzz.api $(ARGS)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check src tests benchmarks
@@ -83,7 +90,7 @@ oracle: $(STAMPS)/install
 	.venv-oracle/bin/python tests/golden/models/make_golden.py gemma3 $$gemma3
 
 clean:
-	rm -rf $(VENV) .venv-oracle build $(STAMPS)
+	rm -rf $(VENV) .venv-oracle $(CLIENTS) build $(STAMPS)
 
 $(STAMPS)/venv:
 	@command -v $(PYTHON) >/dev/null || { echo "octavo needs Python 3.10 or newer; none was found on PATH" >&2; exit 2; }
@@ -104,7 +111,10 @@ $(STAMPS)/dev: $(STAMPS)/install
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[dev]"
 	@touch $@
 
-$(STAMPS)/clients: $(STAMPS)/dev
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --editable ".[dev,clients]"
+# uv finds the packages in seconds; every version is pinned.
+$(STAMPS)/clients: $(STAMPS)/dev tests/clients/requirements.txt
+	@$(PYTHON) -m venv $(CLIENTS)
+	@$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(CLIENTS)/bin/uv pip install --quiet --python $(CLIENTS)/bin/python -r tests/clients/requirements.txt
 	@if command -v npm >/dev/null; then npm install --silent --prefix $(STAMPS)/node openai; fi
 	@touch $@

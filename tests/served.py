@@ -14,10 +14,10 @@ SRC = Path(__file__).parents[1] / "src"
 
 
 class Served:
-    """The process, the line it prints when it is ready, its URL."""
+    """The process, the line it prints when it is ready, its URL. python: the interpreter that runs it."""
 
-    def __init__(self, model: Path, *arguments: str) -> None:
-        command = [sys.executable, "-m", "octavo", "serve", str(model), "--port", "0", "--served-model-name", "m", *arguments]
+    def __init__(self, model: Path, *arguments: str, python: str = sys.executable) -> None:
+        command = [python, "-m", "octavo", "serve", str(model), "--port", "0", "--served-model-name", "m", *arguments]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SRC), os.environ.get("PYTHONPATH", "")])}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         assert self.process.stdout is not None
@@ -45,7 +45,7 @@ class Served:
     def metrics(self) -> dict[str, float]:
         """Name without prefix and labels -> sum over the labels; no buckets."""
         values: dict[str, float] = {}
-        for line in httpx.get(f"{self.url}/metrics", timeout=60).text.splitlines():
+        for line in httpx.get(f"{self.url}/metrics", timeout=60).text.split("\n"):  # a label may hold other line ends
             if line.startswith("octavo:") and "_bucket" not in line:
                 name = line.removeprefix("octavo:").partition("{")[0]
                 values[name] = values.get(name, 0.0) + float(line.rpartition(" ")[2])

@@ -11,7 +11,7 @@ import pytest
 from tests.served import Served
 
 SCRIPT = Path(__file__).parent / "round_trip.mjs"
-MODULES = os.environ["OCTAVO_TEST_CLIENTS"]
+MODULES = os.environ["OCTAVO_NODE"]
 """Folder in which `npm install openai` was run."""
 
 pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="this machine has no node and npm (18 or newer)")

@@ -6,12 +6,13 @@ All with forced tokens appended as soon as they are known; without that the byte
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.gate.test_bytes_in_flight import RecordedDrafter, assert_equal, make_engine
 from tests.gate.workload import BLOCK_SIZE, GateRequest, requests, serve_all, serve_alone
 
-from octavo.dialogue.call_form import HERMES_FORM, as_params, required_calls
+from octavo.dialogue.call_form import HERMES_FORM, as_params, possible_calls, required_calls
 from octavo.engine.frontend.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
 from octavo.structured_outputs import StructuredOutputsParams
@@ -34,7 +35,12 @@ FORMS = (
     StructuredOutputsParams(json_object=True),
     StructuredOutputsParams(grammar='root ::= "(" root ")" | "x"'),
 )
-CALLS = as_params(required_calls(HERMES_FORM, [{"name": "add", "parameters": PERSON}, {"name": "now"}], several=True))
+FUNCTIONS: list[dict[str, Any]] = [{"name": "add", "parameters": PERSON, "strict": True}, {"name": "now"}]
+CALLS = (
+    as_params(required_calls(HERMES_FORM, FUNCTIONS, several=True)),
+    as_params(required_calls(HERMES_FORM, FUNCTIONS[:1], several=False)),
+    as_params(possible_calls(HERMES_FORM, FUNCTIONS, several=True)),
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +63,9 @@ def jobs() -> list[GateRequest]:
         if index == 11:
             params.stop_token_ids = [1251]
         made.append(GateRequest(prompt, params))
-    made.append(GateRequest(prompts[-1], SamplingParams(max_tokens=24, temperature=1.0, seed=20, structured_outputs=CALLS)))
+    for seed, calls in enumerate(CALLS, start=20):
+        params = SamplingParams(max_tokens=24, temperature=seed % 2 * 1.0, seed=seed, structured_outputs=calls)
+        made.append(GateRequest(prompts[-1], params))
     return made + [job for job in requests(vocab_size=49152) if len(job.prompt) < 140][:16]
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -32,6 +33,24 @@ def complete(served: Served, max_tokens: int, *, stream: bool = False) -> httpx.
     return httpx.post(f"{served.url}/v1/completions", json=body, timeout=120)
 
 
+def formed(served: Served) -> list[tuple[str, str]]:
+    """(arguments or text, why it ended) of a call that is required and of an answer with a schema, seeded."""
+    schema = {"type": "object", "properties": {"age": {"type": "integer"}, "name": {"type": "string", "maxLength": 20}}}
+    asked = {**schema, "required": ["age", "name"], "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "greet", "parameters": asked}}]
+    forms: list[dict[str, Any]] = [
+        {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": asked}}},
+    ]
+    found = []
+    for seed, form in enumerate(forms):
+        body = {"messages": [{"role": "user", "content": "Who is there?"}], "max_tokens": 200, "seed": seed, **form}
+        (choice,) = httpx.post(f"{served.url}/v1/chat/completions", json=body, timeout=120).json()["choices"]
+        calls = choice["message"].get("tool_calls") or []
+        found.append((calls[0]["function"]["arguments"] if calls else choice["message"]["content"], choice["finish_reason"]))
+    return found
+
+
 def load(served: Served, pool: ThreadPoolExecutor) -> list[Future[httpx.Response]]:
     """Requests that run for long, every second one streamed; returns when some are being computed and some wait."""
     started = [pool.submit(complete, served, 900, stream=index % 2 == 0) for index in range(NUM_REQUESTS)]
@@ -46,7 +65,8 @@ def wait_for(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 
 def test_a_killed_core_fails_its_requests_and_is_replaced(served: Served) -> None:
-    before = complete(served, 16).json()["choices"]
+    before, formed_before = complete(served, 16).json()["choices"], formed(served)
+    assert [reason for _, reason in formed_before] == ["tool_calls", "stop"]
     killed = served.core_pid
     with ThreadPoolExecutor(NUM_REQUESTS) as pool:
         requests = load(served, pool)
@@ -56,7 +76,7 @@ def test_a_killed_core_fails_its_requests_and_is_replaced(served: Served) -> Non
             assert "engine_unavailable" in answer.text
     wait_for(lambda: httpx.get(f"{served.url}/health").status_code == 200)
     assert served.core_pid != killed
-    assert complete(served, 16).json()["choices"] == before
+    assert complete(served, 16).json()["choices"] == before and formed(served) == formed_before
     wait_for(served.is_idle)
     assert served.metrics()["engine_restarts_total"] == 1
 

@@ -29,10 +29,11 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Int32 = Annotated[int, BeforeValidator(_whole), Field(ge=-INT32_MAX - 1, le=INT32_MAX)]
-Int64 = Annotated[int, BeforeValidator(_whole), Field(ge=-(2**63), le=2**63 - 1)]
-Count = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=INT32_MAX)]
-NumLogprobs = Annotated[Int32, Field(ge=0, le=MAX_LOGPROBS)]
+# The limits stand before the validator: only there does /openapi.json show them.
+Int32 = Annotated[int, Field(ge=-INT32_MAX - 1, le=INT32_MAX), BeforeValidator(_whole)]
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1), BeforeValidator(_whole)]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX), BeforeValidator(_whole)]
+NumLogprobs = Annotated[int, Field(ge=0, le=MAX_LOGPROBS), BeforeValidator(_whole)]
 ModelName = Annotated[str, Field(max_length=1024)]
 CacheSalt = Annotated[str, Field(max_length=MAX_CACHE_SALT_LENGTH)]
 Tenant = Annotated[str, Field(max_length=MAX_TENANT_LENGTH)]
@@ -73,6 +74,10 @@ EMPTY_MATTERS = frozenset(
     {"prompt", "messages", "tokens", "allowed_token_ids", "input", "query", "queries", "documents", "text_1", "text_2"}
 )
 """Fields in which an empty value is an answer to be refused, or one of its own."""
+
+
+NOTHING: list[Any] = [None, False, "", [], {}]
+"""What asks_for_nothing takes, as JSON."""
 
 
 def asks_for_nothing(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from octavo.server.body import Body
+from octavo.server.body import HARMLESS_FIELDS, NOTHING, Body
 
 MODEL_ID_PARAMETER: dict[str, Any] = {
     "parameters": [{"name": "model_id", "in": "path", "required": True, "schema": {"type": "string"}}]
@@ -15,9 +15,14 @@ MODEL_ID_PARAMETER: dict[str, Any] = {
 
 
 def request_body(body: type[Body]) -> dict[str, Any]:
-    """The OpenAPI entry of a JSON body, complete in itself: what it refers to stands where it is used."""
+    """The OpenAPI entry of a JSON body, complete in itself: what it refers to stands where it is used.
+
+    Fields that do nothing are in it too, and further ones, as long as they ask for nothing.
+    """
     schema = body.model_json_schema()
     schema = _inlined(schema, schema.pop("$defs", {}))
+    schema["properties"] = {**{name: {} for name in sorted(HARMLESS_FIELDS)}, **schema["properties"]}
+    schema["additionalProperties"] = {"enum": NOTHING}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, Field
 
 from octavo.request import MAX_TENANT_LENGTH
 from octavo.server.body import Body, Int32
+from octavo.server.described import ObjectChoice, Objects, OptionalTextOrObjects, Turns
 from octavo.server.json_values import wrong_value
 from octavo.server.turn_fields import TurnFields, parse_turn_body, without_refused
 
@@ -66,10 +67,10 @@ class CountTokensBody(TurnFields):
 
     model_config = ConfigDict(json_schema_extra=_without_stop)
 
-    messages: Any
-    system: Any = None
-    tools: Any = None
-    tool_choice: Any = None
+    messages: Turns
+    system: OptionalTextOrObjects = None
+    tools: Objects = None
+    tool_choice: ObjectChoice = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     chat_template_kwargs: dict[str, Any] | None = None

@@ -13,6 +13,7 @@ from octavo.dialogue.calls import ToolCall
 from octavo.request import RequestOptions
 from octavo.server.body import parse_body
 from octavo.server.context import service_of, tenant_of
+from octavo.server.described import FunctionTools, OptionalMessages
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.ollama.answers import Clock, encode, rfc3339
@@ -32,8 +33,8 @@ from octavo.server.service.turn_text import named_as
 class OllamaChatBody(OllamaBody):
     """Without messages the answer says that the model is loaded. tools are OpenAI's; the model calls them when it likes."""
 
-    messages: Any = None
-    tools: Any = None
+    messages: OptionalMessages = None
+    tools: FunctionTools = None
 
 
 async def chat(request: Request) -> Response:

@@ -14,6 +14,7 @@ from octavo.pooling_params import PoolingParams
 from octavo.request import RequestOptions
 from octavo.server.body import Body, Int32, ModelName, parse_body
 from octavo.server.context import service_of, tenant_of
+from octavo.server.described import Texts
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.ollama.answers import Clock, encode
@@ -38,7 +39,7 @@ class _Fields(Body):
 class EmbedBody(_Fields):
     """input: a text, or a list of texts; without one the answer has no vector. truncate: absent means true."""
 
-    input: Any = None
+    input: Texts = None
     truncate: bool | None = None
     dimensions: Int32 | None = None
 

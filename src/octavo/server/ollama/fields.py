@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import field_validator, model_validator
+from pydantic import ConfigDict, field_validator, model_validator
 
 from octavo.errors import InvalidRequestError
 from octavo.server.body import Body, Int32, Int64, ModelName, NumLogprobs
@@ -42,6 +42,8 @@ CLIENT_NAMES = {theirs: f"options.{ours}" for ours, theirs in _NAMES.items()} | 
 
 class Options(Body):
     """Absent ones have the model's own defaults, as on the other routes. seed -1 draws one."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": True})  # those that are settled are taken
 
     num_predict: Int32 | None = None
     temperature: float | None = None

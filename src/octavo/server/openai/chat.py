@@ -14,6 +14,7 @@ from octavo.dialogue.calls import ToolCallDelta
 from octavo.errors import InvalidRequestError
 from octavo.server.body import UNSUPPORTED_FIELDS, Int32, NumLogprobs, parse_body
 from octavo.server.context import context_of, service_of, tenant_of
+from octavo.server.described import ToolChoiceField
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.beam_fields import beam_params
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
@@ -59,7 +60,7 @@ class ChatBody(SamplingFields, TemplateFields):
     echo: bool | None = None
     max_tokens: Int32 | None = None
     max_completion_tokens: Int32 | None = None
-    tool_choice: Any = None
+    tool_choice: ToolChoiceField = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     include_reasoning: bool | None = None

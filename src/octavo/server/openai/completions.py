@@ -14,6 +14,7 @@ from octavo.errors import InvalidRequestError
 from octavo.sampling_params import MAX_N
 from octavo.server.body import Int32, NumLogprobs, parse_body
 from octavo.server.context import context_of, service_of, tenant_of
+from octavo.server.described import Prompts
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.beam_fields import beam_params
 from octavo.server.openai.chunks import ChunkWriter, answer_head, choice_json, encode, usage_json
@@ -44,7 +45,7 @@ class CompletionBody(SamplingFields):
     suffix   the text behind the answer, for models that fill in the middle
     """
 
-    prompt: Any
+    prompt: Prompts
     max_tokens: Int32 | None = DEFAULT_MAX_TOKENS
     echo: bool | None = None
     logprobs: NumLogprobs | None = None

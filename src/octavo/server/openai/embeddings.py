@@ -14,6 +14,7 @@ from octavo.engine.frontend.pooling_outputs import PoolingRequestOutput
 from octavo.errors import InvalidRequestError
 from octavo.server.body import Int32, parse_body
 from octavo.server.context import service_of
+from octavo.server.described import OptionalMessages, OptionalPrompts
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.chunks import encode
 from octavo.server.openai.embedding_fields import UNSUPPORTED, EmbeddingFields, check_count, check_prompts
@@ -32,8 +33,8 @@ class EmbeddingBody(EmbeddingFields, TemplateFields):
     dimensions  keep the first so many numbers; what is kept is normalised afterwards
     """
 
-    input: Any = None
-    messages: Any = None
+    input: OptionalPrompts = None
+    messages: OptionalMessages = None
     encoding_format: EncodingFormat = "float"
     dimensions: Int32 | None = None
     add_special_tokens: bool | None = None

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from octavo.engine.frontend.pooling import cosine
 from octavo.server.body import Count, parse_body
 from octavo.server.context import service_of
+from octavo.server.described import Documents
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.chunks import encode
 from octavo.server.openai.embedding_fields import UNSUPPORTED, EmbeddingFields, as_texts, read_texts
@@ -26,7 +27,7 @@ class RerankBody(EmbeddingFields):
     """
 
     query: str
-    documents: list[Any]
+    documents: Documents
     top_n: Count | None = None
     return_documents: bool | None = None
 

@@ -10,6 +10,7 @@ from octavo.errors import InvalidRequestError
 from octavo.request import MAX_TIMEOUT_S, RequestOptions
 from octavo.sampling_params import SamplingParams
 from octavo.server.body import Body, CacheSalt, Count, Int32, Int64, ModelName, Tenant
+from octavo.server.described import StopTexts
 from octavo.server.openai.structured_fields import StructuredFields, asked_form
 from octavo.server.service.service import Service
 from octavo.structured_outputs import StructuredOutputsParams
@@ -66,7 +67,7 @@ class SamplingFields(StructuredFields, TruncationFields):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     seed: Int64 | None = None
-    stop: list[str] | None = None
+    stop: StopTexts = None
     stop_token_ids: list[Count] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None

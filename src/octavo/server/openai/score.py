@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,6 +11,7 @@ from octavo.engine.frontend.pooling import cosine
 from octavo.errors import InvalidRequestError
 from octavo.server.body import parse_body
 from octavo.server.context import service_of
+from octavo.server.described import Texts
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.chunks import encode
 from octavo.server.openai.embedding_fields import UNSUPPORTED, EmbeddingFields, as_texts, read_texts
@@ -26,10 +26,10 @@ _NAMES = (("text_1", "text_2"), ("queries", "documents"))
 class ScoreBody(EmbeddingFields):
     """text_1 and text_2, or queries and documents: a text or a list of texts each. One text on the left is paired with all."""
 
-    text_1: Any = None
-    text_2: Any = None
-    queries: Any = None
-    documents: Any = None
+    text_1: Texts = None
+    text_2: Texts = None
+    queries: Texts = None
+    documents: Texts = None
 
 
 async def score(request: Request) -> Response:

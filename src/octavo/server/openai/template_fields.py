@@ -6,6 +6,7 @@ from typing import Any
 
 from octavo.errors import InvalidRequestError
 from octavo.server.body import Body
+from octavo.server.described import FunctionTools, Messages, Objects
 from octavo.server.openai.messages import read_documents, read_messages, read_tools
 from octavo.server.service.service import Service
 from octavo.server.service.template_options import TemplateOptions
@@ -20,13 +21,13 @@ class TemplateFields(Body):
     add_special_tokens  put BOS and EOS around as for a plain text, unless the template has
     """
 
-    messages: Any
-    tools: Any = None
+    messages: Messages
+    tools: FunctionTools = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     chat_template: str | None = None
-    documents: Any = None
+    documents: Objects = None
     add_special_tokens: bool | None = None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from octavo.errors import InvalidRequestError
 from octavo.server.body import Body, ModelName, parse_body
 from octavo.server.context import service_of
+from octavo.server.described import OptionalMessages, TokenIds
 from octavo.server.errors import json_response
 from octavo.server.json_body import read_json_object
 from octavo.server.openai.sampling_fields import TruncationFields, truncation
@@ -27,7 +27,7 @@ class TokenizeBody(TemplateFields, TruncationFields):
 
     model: ModelName | None = None
     prompt: str | None = None
-    messages: Any = None
+    messages: OptionalMessages = None
     return_token_strs: bool | None = None
 
 
@@ -35,7 +35,7 @@ class DetokenizeBody(Body):
     """tokens: ids below the vocabulary size."""
 
     model: ModelName | None = None
-    tokens: Any
+    tokens: TokenIds
 
 
 async def tokenize(request: Request) -> Response:

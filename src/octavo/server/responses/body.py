@@ -9,6 +9,7 @@ from pydantic import Field
 
 from octavo.errors import InvalidRequestError, did_you_mean
 from octavo.server.body import Body, Int32, NumLogprobs
+from octavo.server.described import Objects, TextOrObjects, ToolChoiceField
 from octavo.server.json_values import wrong_value
 from octavo.server.turn_fields import TurnFields, parse_turn_body
 
@@ -66,10 +67,10 @@ class ResponsesBody(TurnFields):
     input  a text, or a list of items: messages, calls of functions and their outputs, reasoning
     """
 
-    input: Any
+    input: TextOrObjects
     instructions: str | None = None
-    tools: Any = None
-    tool_choice: Any = None
+    tools: Objects = None
+    tool_choice: ToolChoiceField = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: Reasoning | None = None
