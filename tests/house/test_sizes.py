@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 
-MAX_PYTHON_LINES = 31_500
+MAX_PYTHON_LINES = 32_500
 """Lines of code in src, and in native: without blank lines, comments and docstrings. Who needs more raises the number in the
 same commit, and says there what the house got for it; who needs less lowers it."""
 MAX_NATIVE_LINES = 7_200

@@ -10,6 +10,12 @@ from octavo.config.server import words_of
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
+CHECKPOINT_METHODS = ("awq", "gptq", "compressed-tensors", "fp8")
+"""Values of --quantization that name how a folder is quantised already."""
+ROUNDING_METHODS = ("int8", "int4", "w8a8")
+"""Values of --quantization that round weights when they are loaded."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadingConfig:
     model: str = option(
@@ -36,9 +42,9 @@ class LoadingConfig:
         "int8 and int4 round float weights at load, in groups of columns; w8a8 rounds them to int8 per output, and activations "
         "per token. int4 keeps embedding and output head as int8 groups, w8a8 also the q, k, v and down projections. A file "
         "that is quantised in another way is refused, unless --dtype float32 asks to quantise its values anew. auto and none "
-        "never quantise.",
-        choices=("auto", "int8", "int4", "w8a8", "none"),
-        synonyms={"gguf": "auto"},
+        "never quantise, nor do awq, gptq, compressed-tensors and fp8, which say what the folder must be.",
+        choices=("auto", "int8", "int4", "w8a8", *CHECKPOINT_METHODS, "none"),
+        synonyms={"gguf": "auto", "awq_marlin": "awq", "gptq_marlin": "gptq", "compressed_tensors": "compressed-tensors"},
     )
     quantization_group_size: int = option(
         32,

@@ -59,6 +59,18 @@ class PoolingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuantisedFolder:
+    """A folder whose matrices are quantised: loader/quantised_folder.py.
+
+    method           "awq", "gptq", "compressed-tensors" or "fp8"
+    zeros_less_one   GPTQ: zero points are stored less 1, as its first version does
+    """
+
+    method: str
+    zeros_less_one: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsConfig:
     """Layers whose MLP is a mixture of experts: each token goes to the top_k with the largest router logits.
 
@@ -99,6 +111,7 @@ class ModelConfig:
     eos_token_ids     ids that end a generation (generation_config.json wins over config.json)
     has_head          False: there is no output head, so that the model generates no text and makes embeddings alone
     causal            False: an encoder, whose tokens see each other both ways
+    quantised         None: a folder's matrices are floats
     experts           None: every layer has one MLP of intermediate_size
     num_positions     rows of the table of learned positions; 0: positions are rotated (rope), else rope is not used
     num_token_types   rows of the table of token types, of which a single text uses the first; 0: there is none
@@ -137,6 +150,7 @@ class ModelConfig:
     has_head: bool = True
     causal: bool = True
     experts: ExpertsConfig | None = None
+    quantised: QuantisedFolder | None = None
     num_positions: int = 0
     num_token_types: int = 0
     pooling: PoolingConfig = PoolingConfig()

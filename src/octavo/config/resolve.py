@@ -13,7 +13,7 @@ from typing import Any
 
 from octavo.config.cache import GIB, blocks_for
 from octavo.config.engine import EngineConfig
-from octavo.config.loading import LoadingConfig
+from octavo.config.loading import CHECKPOINT_METHODS, ROUNDING_METHODS, LoadingConfig
 from octavo.config.machine import Machine
 from octavo.config.memory_share import share_for_cache
 from octavo.config.model import ModelConfig
@@ -99,6 +99,7 @@ def resolve(
     Raises ConfigError naming the flag, its value, the limit and the way out.
     """
     check_options(config)
+    check_method(config.loading, model)
     notices: list[str] = []
     cache = config.cache
     if cache.block_size % 8:
@@ -150,6 +151,14 @@ def resolve(
     return Resolved(config=resolved, model=model, block_bytes=block_bytes, weight_bytes=weight_bytes, notices=tuple(notices))
 
 
+def check_method(loading: LoadingConfig, model: ModelConfig) -> None:
+    """--quantization awq and the like must be what the folder has."""
+    asked, found = loading.quantization, None if model.quantised is None else model.quantised.method
+    if asked in CHECKPOINT_METHODS and asked != found:
+        is_what = "not quantised, or a GGUF file" if found is None else f"quantised with {found}"
+        raise ConfigError(f"--quantization {asked}: the model is {is_what}; leave the option out", param="quantization")
+
+
 def _note_idle_options(config: EngineConfig, notices: list[str]) -> None:
     """Options that were given but mean nothing beside the others."""
     scheduler, loading = config.scheduler, config.loading
@@ -157,7 +166,7 @@ def _note_idle_options(config: EngineConfig, notices: list[str]) -> None:
         notices.append(
             f"--tenant-weights change nothing under --scheduler-policy {scheduler.scheduler_policy}, only under fair"
         )
-    if loading.quantization in ("auto", "none") and loading.quantization_group_size != 32:
+    if loading.quantization not in ROUNDING_METHODS and loading.quantization_group_size != 32:
         notices.append(
             f"--quantization-group-size {loading.quantization_group_size} changes nothing under --quantization "
             f"{loading.quantization}, only under int4, int8 and w8a8"
@@ -254,7 +263,7 @@ def _with_field(scheduler: SchedulerConfig, name: str, value: int) -> SchedulerC
 
 def _auto_kv_dtype(loading: LoadingConfig, model: ModelConfig) -> str:
     """float32 where weights and arithmetic are; else float16, whose rounding is far below that of int8 activations."""
-    if loading.quantization not in ("auto", "none"):
+    if loading.quantization in ROUNDING_METHODS:
         return "float16"
     held = model.dtype if loading.dtype == "auto" else loading.dtype
     return "float32" if held == "float32" else "float16"

@@ -79,7 +79,9 @@ TABLE: dict[str, tuple[VllmOption, ...]] = {
         same("pooler_config", "Of its fields pooling_type (or seq_pooling_type) and normalize (or use_activation) are there."),
         same("override_pooler_config", "The older name of pooler_config."),
         same("dtype", "half is float16, float is float32."),
-        same("quantization", "gguf is auto; awq, gptq, fp8 and bitsandbytes are not there."),
+        same(
+            "quantization", "gguf is auto; awq, gptq, compressed-tensors, fp8 must be what the folder is; others are not there."
+        ),
         same("max_model_len", "2k is 2000, 2K is 2048; auto and -1 are the default."),
         same("load_format"),
         same("revision"),

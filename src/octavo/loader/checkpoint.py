@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast, get_args
 
-from octavo.config.model import ModelConfig
+from octavo.config.model import ModelConfig, QuantisedFolder
 from octavo.errors import ConfigError, LoadError
 from octavo.loader.bind import Declare, bind
 from octavo.loader.dummy import DummyTensors
@@ -20,6 +20,7 @@ from octavo.loader.hf_config import read_hf_config
 from octavo.loader.identity import FileIdentity, changed_file, identify
 from octavo.loader.mapped_file import MappedFile
 from octavo.loader.parameter import Parameter
+from octavo.loader.quantised_folder import find_quantised
 from octavo.loader.safetensors import SafetensorsFile, have_equal_bytes, open_folder
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.loader.sentence_files import SENTENCE_FILES
@@ -99,9 +100,9 @@ def open_checkpoint(path: Path, declare: Declare, load_format: str = "auto", *, 
     files = open_folder(path)
     config = _untied(files, config, path)
     declared = declare(config)
-    tensors = _bind_folder(files, declared, path)
+    tensors = _bind_folder(files, declared, path, config.quantised)
     embedding = next(parameter for parameter in declared if parameter.role == "embedding")
-    config = replace(config, dtype=_DTYPES[tensors[embedding.name].format])
+    config = replace(config, dtype=_DTYPES.get(tensors[embedding.name].format, config.dtype))
     weights = list(dict.fromkeys(files.values()))
     maps = tuple(file.mapped for file in weights)
     opened = (*settings, *(mapped.identity for mapped in maps))
@@ -140,6 +141,15 @@ def _stored_name(name: str, files: Mapping[str, SafetensorsFile]) -> str | None:
     return next((candidate for candidate in candidates if candidate in files), None)
 
 
+def _stored_stem(name: str, files: Mapping[str, SafetensorsFile]) -> str | None:
+    """Under which name the files hold the arrays of a quantised matrix, ".weight" at its end; None if they do not."""
+    for end in (".qweight", ".weight_packed", ".weight"):
+        stored = _stored_name(name.removesuffix(".weight") + end, files)
+        if stored is not None:
+            return stored.removesuffix(end) + ".weight"
+    return None
+
+
 def _untied(files: Mapping[str, SafetensorsFile], config: ModelConfig, folder: Path) -> ModelConfig:
     """config, with an output head of its own if the files hold one that differs from the embedding it should be tied to.
 
@@ -161,11 +171,18 @@ def _untied(files: Mapping[str, SafetensorsFile], config: ModelConfig, folder: P
     return replace(config, tie_embeddings=False)
 
 
-def _bind_folder(files: dict[str, SafetensorsFile], declared: Sequence[Parameter], folder: Path) -> dict[str, StoredTensor]:
+def _bind_folder(
+    files: dict[str, SafetensorsFile], declared: Sequence[Parameter], folder: Path, quantised: QuantisedFolder | None
+) -> dict[str, StoredTensor]:
     """Pick the declared parameters; everything else in the files is left alone."""
     used: set[str] = set()
 
     def find(name: str, parameter: str) -> StoredTensor | None:
+        if quantised is not None and name.endswith(".weight"):
+            stem = _stored_stem(name, files)
+            tensor = None if stem is None else find_quantised(files, stem, parameter, quantised)
+            if tensor is not None:
+                return tensor
         stored_name = _stored_name(name, files)
         if stored_name is None:
             return None

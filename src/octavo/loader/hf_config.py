@@ -30,6 +30,7 @@ from octavo.loader.hf_common import (
 )
 from octavo.loader.hf_experts import EXPERT_READERS
 from octavo.loader.hf_families import FAMILY_READERS
+from octavo.loader.quantised_folder import read_quantisation
 from octavo.loader.rope_config import ropes_by_layer_kind
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.loader.sentence_files import read_max_length, read_pooling
@@ -78,14 +79,11 @@ def model_config(fields: Fields, generation: Fields) -> ModelConfig:
     names = fields.value("architectures")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise fields.error("architectures", f"is {shown(names)}, expected a list of class names")
-    if fields.has("quantization_config"):
-        section = fields.section("quantization_config")
-        method = section.text("quant_method", "unknown") if section else "unknown"
-        raise fields.error("quantization_config", f"names the unsupported method {shown(method)}; load a GGUF file instead")
+    quantised = read_quantisation(fields)
     name = next((name for name in names if name in READERS), None)
     if name is None:
         raise fields.error("architectures", f"names the unknown {', '.join(names)[:100]}; known: {', '.join(READERS)}")
-    return READERS[name](fields, generation)
+    return replace(READERS[name](fields, generation), quantised=quantised)
 
 
 def generation_defaults(generation: Fields) -> dict[str, float | int]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from octavo.errors import LoadError
 from octavo.loader.fields import parse_json_object, read_json_object, shown
@@ -113,6 +114,12 @@ class SafetensorsFile:
             raise LoadError(f"{source}: the tensor is empty or a scalar, of shape {entry.shape}")
         rows = 1 if len(entry.shape) == 1 else raw.size // (entry.shape[-1] * _ITEM_BYTES[entry.dtype])
         return StoredRows(parameter, entry.shape, format, raw.reshape(rows, -1), None, source)
+
+    def array(self, name: str, dtype: type) -> NDArray[np.generic]:
+        """The tensor `name` as an array of numpy's dtype, which must be what the header says, in its shape; a copy."""
+        entry = self.entries[name]
+        raw = self.mapped.data[entry.start : entry.stop]
+        return np.frombuffer(raw.tobytes(), dtype).reshape(entry.shape)
 
 
 def have_equal_bytes(first: StoredRows, second: StoredRows) -> bool:

@@ -123,8 +123,8 @@ def test_an_unknown_architecture_lists_the_known_ones(tmp_path: Path, base_confi
 
 
 def test_a_quantised_checkpoint_is_refused_naming_the_method(tmp_path: Path, base_config: Values) -> None:
-    with pytest.raises(LoadError, match="unsupported method 'awq'"):
-        read(tmp_path, base_config | {"quantization_config": {"quant_method": "awq"}})
+    with pytest.raises(LoadError, match="quant_method is 'hqq', which is not supported; known: awq, gptq"):
+        read(tmp_path, base_config | {"quantization_config": {"quant_method": "hqq"}})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.config.loading import ROUNDING_METHODS
 from octavo.config.model import ModelConfig
 from octavo.errors import InvalidRequestError, PermissionDeniedError
 from octavo.server.body import Body, ModelName, parse_body
@@ -148,7 +149,7 @@ def _family(config: ModelConfig) -> str:
 
 def _quantization(service: Service) -> str:
     loading, dtype = service.engine.resolved_config.loading, service.engine.model_config.dtype
-    if loading.quantization not in ("auto", "none"):
+    if loading.quantization in ROUNDING_METHODS:
         return loading.quantization.upper()
     if dtype != "gguf":
         return {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}.get(dtype, dtype)
