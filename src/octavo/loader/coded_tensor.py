@@ -71,7 +71,7 @@ class CodedTensor:
     @property
     def nbytes(self) -> int:
         rows, columns = self.shape
-        return rows * columns * self.grid.bits // 8 + 2 * rows * self.grid.scales.shape[1]
+        return int(rows * columns * self.grid.bits // 8 + 2 * rows * self.grid.scales.shape[1])
 
     @property
     def bits(self) -> Literal[4, 8]:
