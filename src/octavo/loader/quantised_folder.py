@@ -83,12 +83,14 @@ def find_quantised(
         elif arrays.has("weight") and arrays.dtype("weight") == "I8":
             grid = _whole_bytes(arrays)
         elif arrays.has("weight") and arrays.dtype("weight") in _FLOAT8:
+            if len(arrays.shape("weight")) != 2:
+                raise ValueError("8-bit floats that are no matrix")
             return ScaledFloats(parameter, arrays.shape("weight"), arrays.source, lambda: _float8(arrays))
         else:
             return None
+        return CodedTensor(parameter, arrays.source, grid)
     except (ValueError, IndexError, ZeroDivisionError) as error:
         raise LoadError(f"{arrays.source}: its arrays do not fit each other ({error})") from None
-    return CodedTensor(parameter, arrays.source, grid)
 
 
 class _Arrays:
@@ -162,7 +164,7 @@ def _awq(arrays: _Arrays) -> Grid:
 def _gptq(arrays: _Arrays, zeros_less_one: bool) -> Grid:
     scales, packed_zeros = arrays.floats("scales"), arrays.words("qzeros")
     rows = scales.shape[1]
-    bits = packed_zeros.shape[1] * 32 // rows
+    bits = _bits(packed_zeros.shape[1], rows)
     columns = arrays.shape("qweight")[0] * 32 // bits
     zeros = _unpacked(packed_zeros, bits, rows).astype(np.int32)
     if zeros_less_one:
@@ -187,7 +189,7 @@ def _gptq(arrays: _Arrays, zeros_less_one: bool) -> Grid:
 def _packed(arrays: _Arrays) -> Grid:
     """compressed-tensors, pack-quantized: codes and zero points are stored with 2^(bits - 1) added."""
     rows, columns = (int(size) for size in arrays.raw("weight_shape", "I64", np.int64).ravel())
-    bits = arrays.shape("weight_packed")[1] * 32 // columns
+    bits = _bits(arrays.shape("weight_packed")[1], columns)
     scales = arrays.floats("weight_scale").reshape(rows, -1)
     zeros = np.full(scales.shape, 1 << (bits - 1), np.int32)
     if arrays.has("weight_zero_point"):
@@ -225,11 +227,11 @@ def _float8(arrays: _Arrays) -> F32:
     rows, columns = values.shape
     if arrays.has("weight_scale_inv"):
         scales = arrays.floats("weight_scale_inv")
-        squares = np.repeat(np.repeat(scales, _BLOCK, axis=0)[:rows], _BLOCK, axis=1)[:, :columns]
         if scales.shape != (-(-rows // _BLOCK), -(-columns // _BLOCK)):
             raise LoadError(
                 f"{arrays.source}: weight_scale_inv has shape {list(scales.shape)}, expected one per square of {_BLOCK}"
             )
+        squares = np.repeat(np.repeat(scales, _BLOCK, axis=0)[:rows], _BLOCK, axis=1)[:, :columns]
         return values * squares
     if not arrays.has("weight_scale"):
         return values
@@ -239,9 +241,17 @@ def _float8(arrays: _Arrays) -> F32:
     return values * scales.reshape(-1, 1)
 
 
+def _bits(words: int, count: int) -> int:
+    """Of a code, when so many words hold `count` of them. Raises: ValueError for a width that octavo does not read."""
+    bits = words * 32 // count
+    if bits not in (2, 3, 4, 8):
+        raise ValueError(f"{count} codes in {words} words")
+    return bits
+
+
 def _unpacked(words: I32, bits: int, count: int) -> NDArray[np.uint8]:
     """[n, words] -> [n, count] codes of `bits` bits, lowest first and dense across words."""
-    if bits not in (2, 3, 4, 8) or words.shape[1] * 32 < count * bits:
+    if words.shape[1] * 32 < count * bits:
         raise ValueError(f"{count} codes of {bits} bits in {words.shape[1]} words")
     if 32 % bits == 0:
         shifts = np.arange(0, 32, bits, dtype=np.uint32)
