@@ -102,6 +102,7 @@ def test_the_tensors_of_a_gguf_file_tell_sizes_that_have_no_key(
         ({"num_experts_per_tok": 0}, "num_experts_per_tok"),
         ({"num_experts": -1}, "num_experts"),
         ({"num_experts": 5000}, "num_experts"),
+        ({"num_experts": 1024, "num_hidden_layers": 500}, "num_experts.*is 1024 in each of 500 layers.*at most 65536 experts"),
         ({"num_experts": 9}, "has shape|is missing"),
         ({"moe_intermediate_size": 31}, "has shape"),
         ({"mlp_only_layers": "all"}, "mlp_only_layers"),

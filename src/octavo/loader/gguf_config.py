@@ -20,7 +20,7 @@ from octavo.loader.hf_common import (
     fit_window,
     gemma_embedding_scale,
 )
-from octavo.loader.hf_experts import MAX_EXPERTS
+from octavo.loader.hf_experts import MAX_EXPERTS, read_num_experts
 from octavo.loader.rope_config import extended_context
 from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
 from octavo.pooling_params import PoolingKind
@@ -76,7 +76,7 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
     query_dim = sizes["hidden_size"] / sizes["num_heads"] if num_layers == family.wide_layers else head_dim
     softcap = fields.optional_number("attn_logit_softcapping", low_open=True)
     final_softcap = fields.optional_number("final_logit_softcapping", low_open=True)
-    experts = _experts(name, fields, tensors, sizes["intermediate_size"])
+    experts = _experts(name, fields, tensors, num_layers, sizes["intermediate_size"])
     architecture = family.windowed if window and family.windowed else family.architecture
     config = ModelConfig(
         architecture=family.experts if experts is not None and family.experts is not None else architecture,
@@ -103,13 +103,13 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
     return with_own_keys(name, fields, config)
 
 
-def _experts(name: str, fields: Fields, tensors: dict[str, GgufTensor], inner: int) -> ExpertsConfig | None:
+def _experts(name: str, fields: Fields, tensors: dict[str, GgufTensor], num_layers: int, inner: int) -> ExpertsConfig | None:
     """The mixture of experts of a file; inner: the intermediate size where nothing tells that of experts.
 
     Older files have no keys for the sizes of experts, so that the tensors tell them.
     """
     family = FAMILIES[name]
-    num_experts = fields.integer("expert_count", 0, low=0, high=MAX_EXPERTS)
+    num_experts = read_num_experts(fields, "expert_count", 0, num_layers)
     if not num_experts:
         if family.architecture == family.experts:
             raise fields.error("expert_count", "is missing or 0")
