@@ -73,6 +73,28 @@ def test_gguf_file_with_stacks_of_experts_gives_the_logits_of_the_folder(
         assert np.abs(runner.prefill(0, length, entry["rows"]) - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
+OLDER_KEYS = {
+    "qwen2-moe": ("moe_intermediate_size", "shared_expert_intermediate_size"),
+    "qwen3-moe": ("moe_intermediate_size",),
+    "granite-moe-shared": ("shared_intermediate_size",),
+}
+"""Sizes that older files have no keys for."""
+
+
+@pytest.mark.parametrize("name", OLDER_KEYS)
+def test_the_tensors_of_a_gguf_file_tell_sizes_that_have_no_key(
+    name: str, facts: dict[str, Any], logits: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    config = {key: value for key, value in VARIANTS[name].config.items() if key not in OLDER_KEYS[name]}
+    path = gguf_from_folder.write(tmp_path / "older.gguf", config, tensors_of(name, facts))
+    runner = Runner(path, DEVICES[-1], max_model_len=VARIANTS[name].max_model_len)
+    entry = facts[name]["prompts"][0]
+    length = len(entry["token_ids"])
+    runner.add(0, entry["token_ids"])
+    expected = logits[f"{name}/{length}"]
+    assert np.abs(runner.prefill(0, length, entry["rows"]) - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -80,6 +102,7 @@ def test_gguf_file_with_stacks_of_experts_gives_the_logits_of_the_folder(
         ({"num_experts_per_tok": 0}, "num_experts_per_tok"),
         ({"num_experts": -1}, "num_experts"),
         ({"num_experts": 5000}, "num_experts"),
+        ({"num_experts": 1024, "num_hidden_layers": 500}, "num_experts.*is 1024 in each of 500 layers.*at most 65536 experts"),
         ({"num_experts": 9}, "has shape|is missing"),
         ({"moe_intermediate_size": 31}, "has shape"),
         ({"mlp_only_layers": "all"}, "mlp_only_layers"),

@@ -20,7 +20,7 @@ from octavo.loader.hf_common import (
     fit_window,
     gemma_embedding_scale,
 )
-from octavo.loader.hf_experts import MAX_EXPERTS
+from octavo.loader.hf_experts import MAX_EXPERTS, read_num_experts
 from octavo.loader.rope_config import extended_context
 from octavo.loader.sampling_advice import SamplingAdvice, advice_for_family
 from octavo.pooling_params import PoolingKind
@@ -76,7 +76,7 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
     query_dim = sizes["hidden_size"] / sizes["num_heads"] if num_layers == family.wide_layers else head_dim
     softcap = fields.optional_number("attn_logit_softcapping", low_open=True)
     final_softcap = fields.optional_number("final_logit_softcapping", low_open=True)
-    experts = _experts(name, fields, sizes["intermediate_size"])
+    experts = _experts(name, fields, tensors, num_layers, sizes["intermediate_size"])
     architecture = family.windowed if window and family.windowed else family.architecture
     config = ModelConfig(
         architecture=family.experts if experts is not None and family.experts is not None else architecture,
@@ -103,10 +103,13 @@ def _model_config(name: str, general: Fields, fields: Fields, tensors: dict[str,
     return with_own_keys(name, fields, config)
 
 
-def _experts(name: str, fields: Fields, inner: int) -> ExpertsConfig | None:
-    """The mixture of experts of a file; inner: the intermediate size where there is no key for that of experts."""
+def _experts(name: str, fields: Fields, tensors: dict[str, GgufTensor], num_layers: int, inner: int) -> ExpertsConfig | None:
+    """The mixture of experts of a file; inner: the intermediate size where nothing tells that of experts.
+
+    Older files have no keys for the sizes of experts, so that the tensors tell them.
+    """
     family = FAMILIES[name]
-    num_experts = fields.integer("expert_count", 0, low=0, high=MAX_EXPERTS)
+    num_experts = read_num_experts(fields, "expert_count", 0, num_layers)
     if not num_experts:
         if family.architecture == family.experts:
             raise fields.error("expert_count", "is missing or 0")
@@ -116,15 +119,22 @@ def _experts(name: str, fields: Fields, inner: int) -> ExpertsConfig | None:
     top_k = fields.integer("expert_used_count", high=MAX_EXPERTS)
     if top_k > num_experts:
         raise fields.error("expert_used_count", f"is {top_k}, more than the {num_experts} experts that there are")
-    shared = fields.integer("expert_shared_feed_forward_length", 0, low=0, high=MAX_WIDTH)
+    stored_inner, stored_shared = (_stored_rows(tensors, stem) for stem in ("ffn_gate_exps", "ffn_gate_shexp"))
+    shared = fields.integer("expert_shared_feed_forward_length", stored_shared or 0, low=0, high=MAX_WIDTH)
     return ExpertsConfig(
         num_experts=num_experts,
         top_k=top_k,
-        inner=fields.integer("expert_feed_forward_length", inner, high=MAX_WIDTH),
+        inner=fields.integer("expert_feed_forward_length", stored_inner or inner, high=MAX_WIDTH),
         renormalise=family.renormalises,
         shared_inner=shared,
         has_shared_gate=shared > 0 and name == "qwen2moe",
     )
+
+
+def _stored_rows(tensors: dict[str, GgufTensor], stem: str) -> int | None:
+    """Rows of the first layer's matrix of that name, or of each matrix of a stack; None: there is none."""
+    shapes = (tensor.shape for name, tensor in tensors.items() if name.endswith(f".{stem}.weight"))
+    return next((shape[-2] for shape in shapes if len(shape) > 1), None)
 
 
 def _bert_config(fields: Fields, tensors: dict[str, GgufTensor]) -> ModelConfig:

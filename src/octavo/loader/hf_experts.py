@@ -12,6 +12,18 @@ from octavo.loader.hf_families import with_multipliers
 
 MAX_EXPERTS = 1024
 """of a layer."""
+MAX_EXPERTS_OF_ALL_LAYERS = 65536
+"""A model declares each of them before a tensor is looked for, so that a damaged number could take minutes."""
+
+
+def read_num_experts(fields: Fields, key: str, default: int, num_layers: int) -> int:
+    """Experts of each layer. Raises: LoadError naming the key for more than octavo holds, of a layer or of all."""
+    num_experts = fields.integer(key, default, low=min(default, 1), high=MAX_EXPERTS)
+    if num_experts * num_layers > MAX_EXPERTS_OF_ALL_LAYERS:
+        raise fields.error(
+            key, f"is {num_experts} in each of {num_layers} layers; octavo holds at most {MAX_EXPERTS_OF_ALL_LAYERS} experts"
+        )
+    return num_experts
 
 
 def _qwen2_moe(fields: Fields, generation: Fields) -> ModelConfig:
@@ -99,7 +111,7 @@ def _experts(
     fields: Fields, key: str, num_experts: int, top_k: int, inner: int, *, renormalise: bool | None = None
 ) -> ExpertsConfig:
     """num_experts, top_k: defaults. renormalise: None, the file says it."""
-    num_experts = fields.integer(key, num_experts, high=MAX_EXPERTS)
+    num_experts = read_num_experts(fields, key, num_experts, fields.integer("num_hidden_layers", high=MAX_LAYERS))
     top_k = fields.integer("num_experts_per_tok", top_k, high=MAX_EXPERTS)
     if top_k > num_experts:
         raise fields.error("num_experts_per_tok", f"is {top_k}, more than the {num_experts} experts that there are")
