@@ -80,7 +80,8 @@ AttentionLayer attention_layer(int32_t layer, int32_t num_heads, int32_t num_kv_
 
 // Whether two weights differ in their numbers alone.
 bool are_alike(const Linear& a, const Linear& b) {
-  return std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(), [](const Part& x, const Part& y) {
+  return a.column_order == b.column_order &&
+         std::equal(a.parts.begin(), a.parts.end(), b.parts.begin(), b.parts.end(), [](const Part& x, const Part& y) {
     return x.matrix.rows == y.matrix.rows && x.matrix.cols == y.matrix.cols &&
            x.is_quantised() == y.is_quantised() &&
            (!x.is_quantised() || activation_group(x.matrix) == activation_group(y.matrix));
@@ -105,6 +106,7 @@ void bind_recorder(nb::module_& module) {
           "embedding",
           [](Recorder& recorder, std::shared_ptr<const Linear> table, float scale, IndexKind index) {
             require(table->parts.size() == 1, "embedding: the table must have one part");
+            require(table->column_order.empty(), "embedding: the table's columns must be in order");
             nb::gil_scoped_release release;
             return recorder.embedding(std::move(table), scale, index);
           },

@@ -156,6 +156,14 @@ void bind_weights(nb::module_& module) {
            nb::arg("bits"), nb::arg("group"), nb::arg("zero_point"), nb::arg("scale_f16"),
            "Append unpacked codes with group scales; False if a scale is not finite.")
       .def(
+          "set_column_order",
+          [](Linear& linear, const Array<int32_t, 1>& order) {
+            require(static_cast<int32_t>(order.shape(0)) == linear.cols, "column_order must have one entry per column");
+            require_range(order.data(), order.shape(0), 0, linear.cols, "column_order entry");
+            linear.column_order.assign(order.data(), order.data() + order.shape(0));
+          },
+          nb::arg("order"), "Column i of the codes of all parts belongs to column order[i] of the input.")
+      .def(
           "set_bias",
           [](Linear& linear, const Array<float, 1>& bias) {
             require(!linear.parts.empty(), "append a part first");

@@ -54,7 +54,13 @@ void quantise(const QuantiseArgs& args) {
     }
     for (int c = 0; c < cols; c += kActGroup) {
       const int64_t at = row * cols + c;
-      quantise_group(x + c, out.codes + at, out.scales + at / kActGroup, out.sums + at / kSumGroup, out.products + at / kActGroup);
+      const float* group = x + c;
+      alignas(64) float gathered[kActGroup];
+      if (args.order != nullptr) {
+        for (int i = 0; i < kActGroup; ++i) gathered[i] = x[args.order[c + i]];
+        group = gathered;
+      }
+      quantise_group(group, out.codes + at, out.scales + at / kActGroup, out.sums + at / kSumGroup, out.products + at / kActGroup);
     }
   }
 }

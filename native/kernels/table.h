@@ -192,6 +192,7 @@ struct QuantiseArgs {
   int64_t ldx;
   QuantRows out;
   int32_t row_begin, row_end;
+  const int32_t* order;      // column i of out is column order[i] of x; null: in order. Read in groups only
 };
 
 // out[r][0..cols): add (a + b), silu_mul / gelu_mul (act(a) * b), gelu (of a, by erf), softcap (s * tanh(a / s)), scale (s * a),

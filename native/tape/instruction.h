@@ -66,6 +66,7 @@ struct Instruction {
   std::shared_ptr<const Vector> vector;
   std::shared_ptr<const Vector> bias;   // layer_norm
   std::shared_ptr<const RopeTable> rope;
+  std::shared_ptr<const Linear> ordered_by;   // quantise: rounds the columns in this weight's column_order; null: in order
 
   const Linear& weight() const { return *weights.front(); }
   bool has_residual() const { return op == OpCode::gemm && inputs.size() > 1; }

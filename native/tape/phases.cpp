@@ -155,7 +155,10 @@ void Executor::run_rows(const Instruction& in, int32_t first, int32_t last) cons
     case OpCode::embedding:
       kernels_->embedding({&in.weight().parts[0].matrix, indices_of(in.index), out, ldout, in.scalar, first, last});
       return;
-    case OpCode::quantise: kernels_->quantise({a, lda, rounded_[in.rounded].rows, first, last}); return;
+    case OpCode::quantise:
+      kernels_->quantise({a, lda, rounded_[in.rounded].rows, first, last,
+                          in.ordered_by != nullptr ? in.ordered_by->column_order.data() : nullptr});
+      return;
     case OpCode::rms_norm:
       kernels_->rms_norm({a, in.vector->data.as<float>(), nullptr, out, lda, ldout, in.vector->size, cols / in.vector->size,
                           first, last, in.scalar});

@@ -41,8 +41,8 @@ View Recorder::embedding(std::shared_ptr<const Linear> table, float scale, Index
 }
 
 // The slot that holds x rounded to int8 in groups of `group` columns (0: whole rows); rounds it now unless the slot still holds
-// it (one norm feeds several products).
-int32_t Recorder::quantise(View x, int32_t group) {
+// it (one norm feeds several products). order: null, or the weight whose column_order the columns are taken in.
+int32_t Recorder::quantise(View x, int32_t group, std::shared_ptr<const Linear> order) {
   std::vector<RoundedSlot>& slots = recording_->rounded;
   const RowKind kind = kind_of(x);
   size_t id = 0;
@@ -51,10 +51,11 @@ int32_t Recorder::quantise(View x, int32_t group) {
     slots.push_back({x.cols, kind, group});
     holds_.push_back({});
   }
-  if (!(holds_[id] == x)) {
-    holds_[id] = x;
+  if (!(holds_[id].x == x && holds_[id].order == order.get())) {
+    holds_[id] = {x, order.get()};
     Instruction in = instruction(OpCode::quantise, kind, {x});
     in.rounded = static_cast<int32_t>(id);
+    in.ordered_by = std::move(order);
     emit(std::move(in));
   }
   return static_cast<int32_t>(id);
@@ -66,7 +67,8 @@ View Recorder::linear(View x, std::shared_ptr<const Linear> weight) { return exp
 View Recorder::experts(View x, std::vector<std::shared_ptr<const Linear>> weights) {
   Instruction in = instruction(OpCode::gemm, kind_of(x), {x});
   for (const Part& part : weights.front()->parts)
-    if (part.is_quantised()) in.rounded = quantise(x, activation_group(part.matrix));
+    if (part.is_quantised())
+      in.rounded = quantise(x, activation_group(part.matrix), weights.front()->column_order.empty() ? nullptr : weights.front());
   const int32_t cols = weights.front()->rows;
   in.weights = std::move(weights);
   return emit(std::move(in), cols);

@@ -54,12 +54,17 @@ class Recorder {
   Instruction instruction(OpCode op, RowKind rows, std::vector<View> inputs) const;
   View emit(Instruction instruction, int32_t cols);
   void emit(Instruction instruction);
-  int32_t quantise(View x, int32_t group);
+  // What was rounded into a slot last, and in the order of which weight.
+  struct Held {
+    View x;
+    const Linear* order = nullptr;
+  };
+  int32_t quantise(View x, int32_t group, std::shared_ptr<const Linear> order);
 
   std::shared_ptr<const KvCache> cache_;
   std::function<void()> emitted_;
   std::shared_ptr<Recording> recording_ = std::make_shared<Recording>();
-  std::vector<View> holds_;   // what was rounded into each slot last
+  std::vector<Held> holds_;   // per slot
 };
 
 }  // namespace octavo

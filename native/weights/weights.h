@@ -25,6 +25,8 @@ struct Linear {
   std::vector<Part> parts;
   int32_t rows = 0;
   int32_t cols = 0;
+  // Empty, or [cols]: column i of the codes is multiplied with column column_order[i] of the input. Parts of floats are in order.
+  std::vector<int32_t> column_order;
 
   Linear() = default;
   Linear(const Linear&) = delete;

@@ -113,6 +113,11 @@ class Linear:
         Append unpacked codes with group scales; False if a scale is not finite.
         """
 
+    def set_column_order(self, order: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """
+        Column i of the codes of all parts belongs to column order[i] of the input.
+        """
+
     def set_bias(self, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Give the last part a bias."""
 

@@ -1,6 +1,6 @@
 """Fuzzing the files: damaged GGUF files and model folders, loaded in a process that is watched.
 
-    python tests/fuzz/files.py [--gguf N] [--folders N] [--first SEED]
+    python tests/fuzz/files.py [--gguf N] [--folders N] [--coded N] [--first SEED]
 
 Whatever the bytes are, a load works or ends with an error of octavo's own, within 20 s of processor time and in bounded memory.
 Prints one line per fault, with the seed that makes the file again, and ends with exit code 1 if there was one.
@@ -64,10 +64,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Load damaged model files.")
     parser.add_argument("--gguf", type=int, default=3000)
     parser.add_argument("--folders", type=int, default=2800)
+    parser.add_argument("--coded", type=int, default=1600, help="folders of codes")
     parser.add_argument("--first", type=int, default=0, help="first seed")
     options = parser.parse_args()
     failed = False
-    for kind, count in (("gguf", options.gguf), ("folder", options.folders)):
+    for kind, count in (("gguf", options.gguf), ("folder", options.folders), ("coded", options.coded)):
         counts, faults = campaign(kind, options.first, options.first + count)
         print(f"{kind}: " + ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items())))
         print("".join(f"  {fault}\n" for fault in faults), end="", flush=True)

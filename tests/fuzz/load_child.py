@@ -15,6 +15,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from tests.fuzz.coded_folders import write_coded_folder
 from tests.fuzz.gguf_files import gguf_bytes
 from tests.fuzz.mutations import write_folder
 
@@ -94,7 +95,7 @@ def main() -> None:
             path.write_bytes(gguf_bytes(seed))
         else:
             path.mkdir()
-            write_folder(path, seed)
+            (write_coded_folder if kind == "coded" else write_folder)(path, seed)
         used = resource.getrusage(resource.RUSAGE_SELF)
         spent_s = int(used.ru_utime + used.ru_stime)
         resource.setrlimit(resource.RLIMIT_CPU, (spent_s + HANG_CPU_S, resource.RLIM_INFINITY))

@@ -64,10 +64,14 @@ class QuantisedFolder:
 
     method           "awq", "gptq", "compressed-tensors" or "fp8"
     zeros_less_one   GPTQ: zero points are stored less 1, as its first version does
+    group_size       columns that share a scale; None: the arrays say it
+    block            rows and columns that share a scale of 8-bit floats
     """
 
     method: str
     zeros_less_one: bool = False
+    group_size: int | None = None
+    block: tuple[int, int] = (128, 128)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

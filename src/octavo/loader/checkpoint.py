@@ -17,18 +17,19 @@ from octavo.loader.gguf import GgufFile, open_gguf
 from octavo.loader.gguf_config import read_gguf_config
 from octavo.loader.gguf_tensors import bind_gguf
 from octavo.loader.hf_config import read_hf_config
+from octavo.loader.hf_quantisation import OWN_FILES
 from octavo.loader.identity import FileIdentity, changed_file, identify
 from octavo.loader.mapped_file import MappedFile
 from octavo.loader.parameter import Parameter
 from octavo.loader.quantised_folder import find_quantised
-from octavo.loader.safetensors import SafetensorsFile, have_equal_bytes, open_folder
+from octavo.loader.safetensors import FORMATS, SafetensorsFile, have_equal_bytes, open_folder
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.loader.sentence_files import SENTENCE_FILES
 from octavo.loader.stored import StoredTensor
 
 log = logging.getLogger(__name__)
 
-SETTINGS_NAMES = ("config.json", "generation_config.json", "model.safetensors.index.json", *SENTENCE_FILES)
+SETTINGS_NAMES = ("config.json", "generation_config.json", "model.safetensors.index.json", *OWN_FILES, *SENTENCE_FILES)
 
 LoadFormat = Literal["auto", "safetensors", "gguf", "dummy"]
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -155,8 +156,10 @@ def _untied(files: Mapping[str, SafetensorsFile], config: ModelConfig, folder: P
 
     Fine-tuning often trains the head alone and leaves the flag as it was; transformers takes the head then.
     """
+    if not config.tie_embeddings or config.quantised is not None and _has_coded_head(files):
+        return replace(config, tie_embeddings=False)
     head, embedding = (_stored_name(name, files) for name in ("lm_head.weight", "model.embed_tokens.weight"))
-    if not config.tie_embeddings or head is None or embedding is None:
+    if head is None or embedding is None:
         return config
     own, tied = (files[stored].tensor(stored, stored) for stored in (head, embedding))
     if own.shape == tied.shape and own.format == tied.format and have_equal_bytes(own, tied):
@@ -169,6 +172,14 @@ def _untied(files: Mapping[str, SafetensorsFile], config: ModelConfig, folder: P
         embedding,
     )
     return replace(config, tie_embeddings=False)
+
+
+def _has_coded_head(files: Mapping[str, SafetensorsFile]) -> bool:
+    """Whether the output head is held as codes or 8-bit floats, so that it cannot be the embedding."""
+    plain = _stored_name("lm_head.weight", files)
+    if plain is not None and files[plain].entries[plain].dtype not in FORMATS:
+        return True
+    return any(_stored_name(f"lm_head.{end}", files) is not None for end in ("qweight", "weight_packed"))
 
 
 def _bind_folder(

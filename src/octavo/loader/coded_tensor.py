@@ -24,8 +24,9 @@ class Grid:
     shape    (rows, columns)
     bits     of a code: 2, 3, 4 or 8
     codes    makes them: uint8 [rows, columns]
-    scales   float32 [rows, groups], equally wide groups of columns
+    scales   float32 [rows, groups]
     zeros    int32 [rows, groups]
+    group_of int32 [columns]: the group of each column, in any order
     """
 
     shape: tuple[int, int]
@@ -33,6 +34,7 @@ class Grid:
     codes: Callable[[], NDArray[np.uint8]]
     scales: F32
     zeros: NDArray[np.int32]
+    group_of: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +57,10 @@ class CodedTensor:
                 f"{self.source}: scales {list(self.grid.scales.shape)} and zero points {list(self.grid.zeros.shape)} "
                 f"do not fit a matrix {[rows, columns]}"
             )
-        if columns % groups or columns % _STEP or (groups > 1 and columns // groups % _GROUPS[-1]):
+        group_of = self.grid.group_of
+        if group_of.shape != (columns,) or int(group_of.min()) < 0 or int(group_of.max()) >= groups:
+            raise LoadError(f"{self.source}: its columns name groups beyond the {groups} that have scales")
+        if columns % _STEP or _widest(group_of) is None:
             raise LoadError(
                 f"{self.source}: {groups} groups over {columns} columns; octavo holds multiples of 16 columns a group"
             )
@@ -80,10 +85,9 @@ class CodedTensor:
     @property
     def group(self) -> int:
         """The widest group that octavo has and that divides the file's; the last one of a row may be shorter."""
-        own = int(self.grid.shape[1] // self.grid.scales.shape[1])
-        whole = self.grid.scales.shape[1] == 1
-        fitting: int = next(group for group in _GROUPS if whole or own % group == 0)
-        return fitting
+        widest = _widest(self.grid.group_of)
+        assert widest is not None
+        return widest
 
     def to_float32(self, first_row: int = 0, last_row: int | None = None) -> F32:
         return evaluate(self.rows(first_row, self.shape[0] if last_row is None else last_row).to_codes())
@@ -91,14 +95,18 @@ class CodedTensor:
     def to_codes(self) -> QuantBlocks:
         rows = slice(None) if self.chosen is None else self.chosen
         codes, scales, zeros = self._all_codes()[rows], self.grid.scales[rows], self.grid.zeros[rows]
-        columns, own = self.grid.shape[1], self.grid.shape[1] // self.grid.scales.shape[1]
-        starts = np.arange(0, columns, self.group) // own
+        # Columns of a group side by side; where they are so already, the codes stay as they are.
+        order = np.argsort(self.grid.group_of, kind="stable").astype(np.int32)
+        moved = None if bool((order[:-1] < order[1:]).all()) else order
+        if moved is not None:
+            codes = np.take(codes, moved, axis=1)
+        starts = self.grid.group_of[order][:: self.group]
         scales, zeros = np.ascontiguousarray(scales[:, starts]), np.ascontiguousarray(zeros[:, starts])
         zero = int(zeros.flat[0]) if zeros.size else 0
         is_half = bool((scales == scales.astype(np.float16)).all()) if np.abs(scales).max(initial=0) < 65504 else False
         if (zeros == zero).all():
-            return QuantBlocks(codes, self.bits, self.group, zero, scales, None, "f16" if is_half else "f32")
-        return QuantBlocks(codes, self.bits, self.group, 0, scales, -scales * zeros.astype(np.float32), "f32")
+            return QuantBlocks(codes, self.bits, self.group, zero, scales, None, "f16" if is_half else "f32", moved)
+        return QuantBlocks(codes, self.bits, self.group, 0, scales, -scales * zeros.astype(np.float32), "f32", moved)
 
     def _all_codes(self) -> NDArray[np.uint8]:
         try:
@@ -120,6 +128,13 @@ class CodedTensor:
         bad = np.argwhere(~np.isfinite(self.grid.scales))
         if len(bad):
             raise LoadError(f"{self.source}: NaN or infinite scale at row {bad[0][0]}, group {bad[0][1]}; the file is damaged")
+
+
+def _widest(group_of: NDArray[np.int32]) -> int | None:
+    """The widest of octavo's groups in which all columns share a scale, when the columns of a group lie side by side."""
+    sorted_groups = np.sort(group_of)
+    fits = (group for group in _GROUPS if (np.repeat(sorted_groups[::group], group)[: len(group_of)] == sorted_groups).all())
+    return next(fits, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -30,7 +30,7 @@ from octavo.loader.hf_common import (
 )
 from octavo.loader.hf_experts import EXPERT_READERS
 from octavo.loader.hf_families import FAMILY_READERS
-from octavo.loader.quantised_folder import read_quantisation
+from octavo.loader.hf_quantisation import read_quantisation
 from octavo.loader.rope_config import ropes_by_layer_kind
 from octavo.loader.sampling_advice import SamplingAdvice
 from octavo.loader.sentence_files import read_max_length, read_pooling
@@ -56,7 +56,7 @@ def read_hf_config(folder: Path, *, quiet: bool = False) -> tuple[ModelConfig, S
         raise LoadError(f"{folder}: no config.json; expected a Hugging Face model folder or a .gguf file")
     fields = Fields(read_json_object(path), str(path), quiet=quiet)
     generation = _generation_fields(folder / "generation_config.json", quiet)
-    config = model_config(fields, generation)
+    config = model_config(fields, generation, folder)
     config = replace(config, pooling=read_pooling(folder, config.pooling))
     if not config.causal:
         config = replace(config, max_position=read_max_length(folder, config.max_position))
@@ -74,12 +74,12 @@ def _generation_fields(path: Path, quiet: bool) -> Fields:
         return Fields({}, str(path), quiet=quiet)
 
 
-def model_config(fields: Fields, generation: Fields) -> ModelConfig:
-    """Choose the architecture's reader by the first known name in `architectures`."""
+def model_config(fields: Fields, generation: Fields, folder: Path | None = None) -> ModelConfig:
+    """Choose the architecture's reader by the first known name in `architectures`. folder: where config.json lies."""
     names = fields.value("architectures")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise fields.error("architectures", f"is {shown(names)}, expected a list of class names")
-    quantised = read_quantisation(fields)
+    quantised = read_quantisation(fields, folder)
     name = next((name for name in names if name in READERS), None)
     if name is None:
         raise fields.error("architectures", f"names the unknown {', '.join(names)[:100]}; known: {', '.join(READERS)}")

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from octavo.config.model import QuantisedFolder
 from octavo.errors import LoadError
 from octavo.loader.coded_tensor import CodedTensor, Grid, ScaledFloats
-from octavo.loader.fields import Fields, shown
-from octavo.loader.formats import dequantise
 from octavo.loader.safetensors import SafetensorsFile
 from octavo.loader.stored import F32, StoredTensor
 
@@ -31,39 +29,8 @@ I32 = NDArray[np.int32]
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which of eight outputs each nibble of a word holds, lowest nibble first."""
-_BLOCK = 128
+_FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 _FLOAT8 = {"F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2}
-_CT_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense")
-METHODS = ("awq", "gptq", "compressed-tensors", "fp8")
-
-
-def read_quantisation(fields: Fields) -> QuantisedFolder | None:
-    """What config.json says about quantised weights. Raises: LoadError naming file and key for what octavo does not read."""
-    key = next((name for name in ("quantization_config", "compression_config") if fields.has(name)), None)
-    if key is None:
-        return None
-    section = fields.section(key)
-    if section is None:
-        raise fields.error(key, f"is {shown(fields.value(key))}, expected a section")
-    method = section.text("quant_method", "unknown").lower()
-    if method not in METHODS:
-        raise section.error(
-            "quant_method", f"is {shown(method)}, which is not supported; known: {', '.join(METHODS)}. Load a GGUF file instead"
-        )
-    if method == "awq":
-        version = section.text("version", "gemm").lower()
-        if version != "gemm" or section.integer("bits", section.integer("w_bit", 4)) != 4:
-            raise section.error("version", f"is {shown(version)}; only the gemm layout of 4 bits is supported")
-    if method == "gptq":
-        layout = section.text("checkpoint_format", "gptq").lower()
-        if layout not in ("gptq", "gptq_v2"):
-            raise section.error("checkpoint_format", f"is {shown(layout)}; known: gptq, gptq_v2")
-        return QuantisedFolder(method=method, zeros_less_one=layout == "gptq")
-    if method == "compressed-tensors":
-        layout = section.text("format", "dense").lower()
-        if layout not in _CT_FORMATS:
-            raise section.error("format", f"is {shown(layout)}; known: {', '.join(_CT_FORMATS)}")
-    return QuantisedFolder(method=method)
 
 
 def find_quantised(
@@ -75,19 +42,20 @@ def find_quantised(
     """
     stem = stored.removesuffix(".weight")
     arrays = _Arrays(files, stem)
+    end = next((end for end in ("qweight", "weight_packed", "weight") if arrays.has(end)), None)
+    if end is None or end == "weight" and arrays.dtype(end) not in ("I8", *_FLOAT8):
+        return None
+    if len(arrays.shape(end)) != 2 or 0 in arrays.shape(end):
+        raise LoadError(f"{arrays.source}: {end} has shape {list(arrays.shape(end))}, expected a matrix")
     try:
-        if arrays.has("qweight"):
-            grid = _awq(arrays) if config.method == "awq" else _gptq(arrays, config.zeros_less_one)
-        elif arrays.has("weight_packed"):
-            grid = _packed(arrays)
-        elif arrays.has("weight") and arrays.dtype("weight") == "I8":
-            grid = _whole_bytes(arrays)
-        elif arrays.has("weight") and arrays.dtype("weight") in _FLOAT8:
-            if len(arrays.shape("weight")) != 2:
-                raise ValueError("8-bit floats that are no matrix")
-            return ScaledFloats(parameter, arrays.shape("weight"), arrays.source, lambda: _float8(arrays))
+        if end == "qweight":
+            grid = _awq(arrays, config) if config.method == "awq" else _gptq(arrays, config)
+        elif end == "weight_packed":
+            grid = _packed(arrays, config)
+        elif arrays.dtype(end) == "I8":
+            grid = _whole_bytes(arrays, config)
         else:
-            return None
+            return ScaledFloats(parameter, arrays.shape("weight"), arrays.source, lambda: _float8(arrays, config.block))
         return CodedTensor(parameter, arrays.source, grid)
     except (ValueError, IndexError, ZeroDivisionError) as error:
         raise LoadError(f"{arrays.source}: its arrays do not fit each other ({error})") from None
@@ -132,16 +100,17 @@ class _Arrays:
         return words.astype(np.int32, copy=False)
 
     def floats(self, end: str) -> F32:
-        """As float32, in the array's own shape."""
+        """As float32, in the array's own shape, which may be that of a scalar."""
         name = f"{self._stem}.{end}"
         if not self.has(end):
             raise LoadError(f"{self.source}: {end} is missing; the file is incomplete")
-        tensor = self._files[name].tensor(name, name)
-        values: F32 = dequantise(tensor.format, tensor.data, tensor.shape[-1]).reshape(tensor.shape)
-        return values
+        dtype = self.dtype(end)
+        if dtype not in _FLOATS:
+            raise LoadError(f"{self.source}: {end} has dtype {dtype}, expected {' or '.join(_FLOATS)}")
+        return self._files[name].array(name, _FLOATS[dtype]).astype(np.float32)
 
 
-def _awq(arrays: _Arrays) -> Grid:
+def _awq(arrays: _Arrays, config: QuantisedFolder) -> Grid:
     columns, packed = arrays.shape("qweight")
     scales = arrays.floats("scales")
 
@@ -158,57 +127,53 @@ def _awq(arrays: _Arrays) -> Grid:
         codes=lambda: outputs(arrays.words("qweight")),
         scales=np.ascontiguousarray(scales.T),
         zeros=outputs(arrays.words("qzeros")).astype(np.int32),
+        group_of=_in_order(columns, len(scales), config.group_size),
     )
 
 
-def _gptq(arrays: _Arrays, zeros_less_one: bool) -> Grid:
+def _gptq(arrays: _Arrays, config: QuantisedFolder) -> Grid:
     scales, packed_zeros = arrays.floats("scales"), arrays.words("qzeros")
     rows = scales.shape[1]
-    bits = _bits(packed_zeros.shape[1], rows)
+    bits = packed_zeros.shape[1] * 32 // rows
+    _check_words(packed_zeros.shape[1], bits, rows)
     columns = arrays.shape("qweight")[0] * 32 // bits
+    if arrays.shape("qweight")[1] != rows:
+        raise ValueError(f"scales are of {rows} outputs, qweight of {arrays.shape('qweight')[1]}")
     zeros = _unpacked(packed_zeros, bits, rows).astype(np.int32)
-    if zeros_less_one:
+    if config.zeros_less_one:
         zeros = (zeros + 1) & ((1 << bits) - 1)
-    group = columns // scales.shape[0]
-    if arrays.has("g_idx"):
-        groups = arrays.raw("g_idx", "I32", np.int32)
-        if not np.array_equal(groups, np.arange(columns) // group):
-            raise LoadError(
-                f"{arrays.source}: its columns are in the order of activations (desc_act), which is not supported; "
-                "quantise with act_group_aware, or without desc_act"
-            )
     return Grid(
         shape=(rows, columns),
         bits=bits,
         codes=lambda: _unpacked(np.ascontiguousarray(arrays.words("qweight").T), bits, columns),
         scales=np.ascontiguousarray(scales.T),
         zeros=np.ascontiguousarray(zeros.T),
+        group_of=_listed_groups(arrays, "g_idx", columns, len(scales), config.group_size),
     )
 
 
-def _packed(arrays: _Arrays) -> Grid:
+def _packed(arrays: _Arrays, config: QuantisedFolder) -> Grid:
     """compressed-tensors, pack-quantized: codes and zero points are stored with 2^(bits - 1) added."""
     rows, columns = (int(size) for size in arrays.raw("weight_shape", "I64", np.int64).ravel())
-    bits = _bits(arrays.shape("weight_packed")[1], columns)
-    scales = arrays.floats("weight_scale").reshape(rows, -1)
+    held, words = arrays.shape("weight_packed")
+    bits = words * 32 // columns
+    _check_words(words, bits, columns)
+    if rows != held:
+        raise ValueError(f"weight_shape says {rows} rows, weight_packed has {held}")
+    scales = _row_scales(arrays, rows)
     zeros = np.full(scales.shape, 1 << (bits - 1), np.int32)
     if arrays.has("weight_zero_point"):
         packed = np.ascontiguousarray(arrays.words("weight_zero_point").T)
         zeros = np.ascontiguousarray(_unpacked(packed, bits, rows).T).astype(np.int32)
-    if arrays.has("weight_g_idx"):
-        groups = arrays.raw("weight_g_idx", "I32", np.int32)
-        in_order = np.arange(columns) // (columns // scales.shape[1])
-        if not np.array_equal(groups, in_order) and not np.array_equal(groups, np.full(columns, -1)):
-            raise LoadError(f"{arrays.source}: its columns are in the order of activations (g_idx), which is not supported")
-    return Grid((rows, columns), bits, lambda: _unpacked(arrays.words("weight_packed"), bits, columns), scales, zeros)
+    group_of = _listed_groups(arrays, "weight_g_idx", columns, scales.shape[1], config.group_size)
+    return Grid((rows, columns), bits, lambda: _unpacked(arrays.words("weight_packed"), bits, columns), scales, zeros, group_of)
 
 
-def _whole_bytes(arrays: _Arrays) -> Grid:
+def _whole_bytes(arrays: _Arrays, config: QuantisedFolder) -> Grid:
     """compressed-tensors, int-quantized: signed bytes."""
     shape = arrays.shape("weight")
     rows, columns = shape[0], shape[-1]
-    scales = arrays.floats("weight_scale")
-    scales = np.full((rows, 1), scales.ravel()[0], np.float32) if scales.size == 1 else scales.reshape(rows, -1)
+    scales = _row_scales(arrays, rows)
     zeros: I32 = np.full(scales.shape, 128, np.int32)
     if arrays.has("weight_zero_point"):
         zeros = zeros + arrays.raw("weight_zero_point", "I8", np.int8).reshape(-1, scales.shape[-1]).astype(np.int32)
@@ -218,41 +183,59 @@ def _whole_bytes(arrays: _Arrays) -> Grid:
         lambda: arrays.raw("weight", "I8", np.int8).view(np.uint8) ^ np.uint8(0x80),
         scales,
         zeros,
+        _listed_groups(arrays, "weight_g_idx", columns, scales.shape[1], config.group_size),
     )
 
 
-def _float8(arrays: _Arrays) -> F32:
+def _row_scales(arrays: _Arrays, rows: int) -> F32:
+    """weight_scale of a tensor, of its rows, or of groups in them -> [rows, groups]."""
+    scales = arrays.floats("weight_scale")
+    return np.full((rows, 1), scales.ravel()[0], np.float32) if scales.size == 1 else scales.reshape(rows, -1)
+
+
+def _listed_groups(arrays: _Arrays, end: str, columns: int, num_groups: int, size: int | None) -> I32:
+    """The group of each column, by the array that lists them, which may be empty or -1 throughout for columns in order."""
+    if arrays.has(end):
+        listed: I32 = arrays.raw(end, "I32", np.int32).astype(np.int32, copy=False)
+        if listed.size and not (listed == -1).all():
+            return listed
+    return _in_order(columns, num_groups, size)
+
+
+def _in_order(columns: int, num_groups: int, size: int | None) -> I32:
+    """The group of each column, one behind the other. size: of a group, as the configuration says; the last may be shorter."""
+    if size is None or -(-columns // size) != num_groups:
+        if columns % num_groups:
+            raise ValueError(f"{num_groups} groups over {columns} columns")
+        size = columns // num_groups
+    return (np.arange(columns) // size).astype(np.int32)
+
+
+def _float8(arrays: _Arrays, block: tuple[int, int]) -> F32:
     dtype = arrays.dtype("weight")
     values: F32 = arrays.raw("weight", dtype, _FLOAT8[dtype]).astype(np.float32)
-    rows, columns = values.shape
-    if arrays.has("weight_scale_inv"):
-        scales = arrays.floats("weight_scale_inv")
-        if scales.shape != (-(-rows // _BLOCK), -(-columns // _BLOCK)):
-            raise LoadError(
-                f"{arrays.source}: weight_scale_inv has shape {list(scales.shape)}, expected one per square of {_BLOCK}"
-            )
-        squares = np.repeat(np.repeat(scales, _BLOCK, axis=0)[:rows], _BLOCK, axis=1)[:, :columns]
-        return values * squares
-    if not arrays.has("weight_scale"):
+    end = next((end for end in ("weight_scale", "weight_scale_inv") if arrays.has(end)), None)
+    if end is None:
         return values
-    scales = arrays.floats("weight_scale")
-    if scales.size not in (1, rows):
-        raise LoadError(f"{arrays.source}: weight_scale has shape {list(scales.shape)}, expected one value, or one per output")
-    return values * scales.reshape(-1, 1)
+    (rows, columns), (high, wide), scales = values.shape, block, arrays.floats(end)
+    if scales.size == 1 or scales.shape in ((rows,), (rows, 1)):
+        return values * scales.reshape(-1, 1)
+    if scales.shape != (-(-rows // high), -(-columns // wide)):
+        raise LoadError(
+            f"{arrays.source}: {end} has shape {list(scales.shape)}, expected one value, one per output, or one per block of "
+            f"{[high, wide]}"
+        )
+    return values * np.repeat(np.repeat(scales, high, axis=0)[:rows], wide, axis=1)[:, :columns]
 
 
-def _bits(words: int, count: int) -> int:
-    """Of a code, when so many words hold `count` of them. Raises: ValueError for a width that octavo does not read."""
-    bits = words * 32 // count
-    if bits not in (2, 3, 4, 8):
-        raise ValueError(f"{count} codes in {words} words")
-    return bits
+def _check_words(words: int, bits: int, count: int) -> None:
+    if bits not in (2, 3, 4, 8) or words != -(-count * bits // 32):
+        raise ValueError(f"{count} codes of {bits} bits in {words} words; known: 2, 3, 4 and 8 bits")
 
 
 def _unpacked(words: I32, bits: int, count: int) -> NDArray[np.uint8]:
     """[n, words] -> [n, count] codes of `bits` bits, lowest first and dense across words."""
-    if words.shape[1] * 32 < count * bits:
-        raise ValueError(f"{count} codes of {bits} bits in {words.shape[1]} words")
+    _check_words(words.shape[1], bits, count)
     if 32 % bits == 0:
         shifts = np.arange(0, 32, bits, dtype=np.uint32)
         codes = ((words.view(np.uint32)[:, :, None] >> shifts) & np.uint32((1 << bits) - 1)).astype(np.uint8)

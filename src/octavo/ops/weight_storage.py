@@ -5,6 +5,7 @@
     int8           floats as int8 groups                  values rounded to dtype, then to int8 groups
     int4           floats as int4 groups, some as int8    values rounded to dtype, then to int4 groups, some to int8
     w8a8           floats as w8a8, some as int8 groups    values rounded to dtype, then to w8a8, some to int8 groups
+    awq, gptq, compressed-tensors, fp8: the folder's codes stay as stored whatever dtype is, its floats are as under auto
 
 With dtype auto, a matrix that is quantised in the file already stays as it is if its codes have the wanted width and no
 larger groups are asked for; anything else is refused, since quantising twice costs accuracy that nobody asked to spend. An
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from octavo.config.loading import CHECKPOINT_METHODS
 from octavo.errors import LoadError
 from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredTensor
@@ -78,6 +80,8 @@ def weight_storage(
 
     Raises: LoadError naming file and tensor, and the way out, when the combination is impossible.
     """
+    if quantization in CHECKPOINT_METHODS and part.bits is not None:
+        return WeightStorage(None, None)
     float_type = _DTYPES.get(dtype) or (part.format if part.bits is None else None)
     if quantization not in _QUANTIZATIONS or role == "router":
         return WeightStorage(float_type, None)

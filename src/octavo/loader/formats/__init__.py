@@ -95,7 +95,7 @@ def evaluate(blocks: QuantBlocks) -> F32:
     values *= np.repeat(blocks.scales, blocks.group, axis=1)[:, :columns]
     if blocks.minimums is not None:
         values += np.repeat(blocks.minimums, blocks.group, axis=1)[:, :columns]
-    return values
+    return values if blocks.column_order is None else np.take(values, np.argsort(blocks.column_order), axis=1)
 
 
 def _block_format(format: str) -> BlockFormat:

@@ -24,6 +24,7 @@ class QuantBlocks:
     scales       float32 [rows, groups]
     minimums     float32 [rows, groups], or None when the format has none
     scale_dtype  "f16" if every scale and minimum is exactly a float16 value, else "f32"
+    column_order None: as in the matrix. Else int32 [columns]: column i of the codes is column column_order[i] of the matrix
     """
 
     codes: U8
@@ -33,6 +34,7 @@ class QuantBlocks:
     scales: F32
     minimums: F32 | None
     scale_dtype: Literal["f16", "f32"]
+    column_order: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True, slots=True)

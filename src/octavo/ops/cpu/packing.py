@@ -18,9 +18,11 @@ import numpy as np
 
 from octavo import _native
 from octavo.errors import LoadError
+from octavo.loader.formats import QuantBlocks
 from octavo.loader.parameter import Axis, Role
 from octavo.loader.stored import StoredRows, StoredTensor
-from octavo.ops.weight_storage import WeightStorage, weight_storage
+from octavo.ops.arrays import I32
+from octavo.ops.weight_storage import STEP, WeightStorage, weight_storage
 
 _FLOAT_TYPES = {"f32": _native.FloatType.f32, "f16": _native.FloatType.f16, "bf16": _native.FloatType.bf16}
 _FLOAT_KINDS = {"f32": _native.WeightKind.f32, "f16": _native.WeightKind.f16, "bf16": _native.WeightKind.bf16}
@@ -57,14 +59,24 @@ class Packer:
         Raises: LoadError naming file and tensor when a value or scale is NaN or infinite, or as weight_storage does.
         """
         weight = _native.Linear()
+        orders: list[I32 | None] = []
         for part, bias in zip(parts, biases, strict=True):
             storage = weight_storage(part, role, cut, self._dtype, self._quantization, self._group_size)
-            if not self._append(weight, part, storage):
+            if storage.float_type is None and not isinstance(part, StoredRows):
+                blocks = _blocks_of(part)
+                orders.append(blocks.column_order)
+                _check_orders(part, orders, role)
+                appended = self._append_codes(weight, blocks)
+            else:
+                appended = self._append(weight, part, storage)
+            if not appended:
                 part.check_finite()
                 raise LoadError(f"{part.source}: {part.name} has a value beyond the range of the chosen dtype or quantization")
             if bias is not None:
                 bias.check_finite()
                 weight.set_bias(np.ascontiguousarray(bias.to_float32()))
+        if orders and orders[0] is not None:
+            weight.set_column_order(orders[0])
         return weight
 
     def _append(self, weight: _native.Linear, part: StoredTensor, storage: WeightStorage) -> bool:
@@ -81,11 +93,10 @@ class Packer:
         if kind is not None:
             values = np.ascontiguousarray(part.to_float32()).view(np.uint8)
             return weight.append_float(self._pool, values, None, columns, _FLOAT_TYPES["f32"], kind, codes, group)
-        return self._append_codes(weight, part)
+        return self._append_codes(weight, part.to_codes())
 
-    def _append_codes(self, weight: _native.Linear, part: StoredTensor) -> bool:
+    def _append_codes(self, weight: _native.Linear, blocks: QuantBlocks) -> bool:
         """Formats that the native core does not read itself: q2_k, q3_k, and those with several arrays."""
-        blocks = part.to_codes()
         return weight.append_codes(
             self._pool,
             np.ascontiguousarray(blocks.codes),
@@ -96,3 +107,25 @@ class Packer:
             blocks.zero_point,
             blocks.scale_dtype == "f16",
         )
+
+
+def _blocks_of(part: StoredTensor) -> QuantBlocks:
+    """The codes of a matrix in several arrays. Raises: LoadError if the kernels cannot take it as it is."""
+    if part.shape[1] % STEP:
+        raise LoadError(
+            f"{part.source}: codes need a multiple of {STEP} columns, {part.name} has {part.shape[1]};"
+            " add --dtype bfloat16 to hold its values instead"
+        )
+    return part.to_codes()
+
+
+def _check_orders(part: StoredTensor, orders: Sequence[I32 | None], role: Role) -> None:
+    """One weight rounds its input once, in one order of columns; tables and experts have theirs in order."""
+    first, last = orders[0], orders[-1]
+    if last is not None and role in ("embedding", "expert"):
+        problem = f"{part.name} orders its columns by activation (desc_act), which an {role} cannot do"
+    elif (first is None) != (last is None) or (first is not None and last is not None and not np.array_equal(first, last)):
+        problem = f"{part.name} orders its columns (desc_act) in another way than a matrix that has the same input"
+    else:
+        return
+    raise LoadError(f"{part.source}: {problem}; add --dtype bfloat16 to hold its values instead")
