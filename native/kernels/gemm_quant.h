@@ -40,6 +40,7 @@ struct QuantFamily {
     }
     const int steps = args.weight->cols / kStep;
     for (int s = 0; s < steps; ++s) {
+      if (kUnits && s % (kScaleSpan / kStep) == 0) from.load_units(s);
       if constexpr (kBits == 8 && R <= kStreamRows) {
         from.fetch_page(s);
       } else if (fetch.due(s)) {
@@ -66,6 +67,7 @@ struct QuantFamily {
     int32_t zero_point;
     int32_t shift;  // steps per group of the weight: 2^shift
     bool half_scales;  // without units
+    F16x scale_units[P], min_units[P];  // of the span that is worked on
 
     OCTAVO_INLINE void locate(const PackedMatrix& w, const QuantRows& x, int row, int panel, int valid) {
       const int64_t panel_bytes = static_cast<int64_t>(w.cols) * kPanel * kBits / 8;
@@ -106,13 +108,24 @@ struct QuantFamily {
       }
     }
 
+    static constexpr int kSpanGroups = kScaleSpan / kStep;
+
+    // Where the units of group g begin; its steps follow them.
+    static OCTAVO_INLINE const uint8_t* units_of(const uint8_t* table, int g) {
+      return table + static_cast<int64_t>(g / kSpanGroups) * (kPanel * (2 + kSpanGroups));
+    }
+    OCTAVO_INLINE void load_units(int g) {
+      for (int p = 0; p < P; ++p) {
+        scale_units[p] = load_f16(reinterpret_cast<const uint16_t*>(units_of(scales[p], g)));
+        if constexpr (kMins) min_units[p] = load_f16(reinterpret_cast<const uint16_t*>(units_of(mins[p], g)));
+      }
+    }
+
     // The scales or minimums of group g.
-    OCTAVO_INLINE F16x load_scale(const uint8_t* table, int g) const {
+    OCTAVO_INLINE F16x load_scale(const uint8_t* table, F16x unit, int g) const {
       if constexpr (kUnits) {
-        constexpr int kGroups = kScaleSpan / kStep;
-        const uint8_t* units = table + static_cast<int64_t>(g / kGroups) * (kPanel * (2 + kGroups));
-        const int8_t* steps = reinterpret_cast<const int8_t*>(units + 2 * kPanel) + g % kGroups * kPanel;
-        return mul(load_f16(reinterpret_cast<const uint16_t*>(units)), to_f32(load_i8(steps)));
+        const uint8_t* steps = units_of(table, g) + 2 * kPanel + g % kSpanGroups * kPanel;
+        return mul(unit, to_f32(load_i8(reinterpret_cast<const int8_t*>(steps))));
       }
       return half_scales ? load_f16(reinterpret_cast<const uint16_t*>(table) + g * kPanel)
                          : load(reinterpret_cast<const float*>(table) + g * kPanel);
@@ -139,9 +152,9 @@ struct QuantFamily {
       }
       dot_rows<kBits, kStep / 4, R, P>(step_codes, step_a, dot);
       for (int p = 0; p < P; ++p) {
-        const F16x scale_w = load_scale(scales[p], s >> shift);
+        const F16x scale_w = load_scale(scales[p], scale_units[p], s >> shift);
         F16x min_w;
-        if constexpr (kMins) min_w = load_scale(mins[p], s >> shift);
+        if constexpr (kMins) min_w = load_scale(mins[p], min_units[p], s >> shift);
         for (int r = 0; r < R; ++r) {
           const F16x scale_a = broadcast(a_scales[r][s * kStep / kActGroup]);
           acc[r][p] = fma_exact(to_f32(dot[r][p]), mul(scale_w, scale_a), acc[r][p]);
@@ -176,7 +189,8 @@ template <int kBits, int kStep, bool kMins>
 void gemm_quant_units(const GemmArgs& args) {
   const PackedMatrix& w = *args.weight;
   const int floats = groups_of(w) * kPanel, tables = kMins ? 2 : 1;
-  const int fitting = kExpandedFloats / (floats * tables), most = fitting < kChunk ? fitting : kChunk;
+  constexpr int kWide = quant_panels(kQuantMaxRows);  // few, so that they stay in the first cache
+  const int fitting = kExpandedFloats / (floats * tables), most = fitting < kWide ? fitting : kWide;
   if (most == 0 || args.row_end - args.row_begin <= kQuantMaxRows) return gemm_quant_kind<kBits, kStep, kMins, true>(args);
   alignas(64) float expanded[kExpandedFloats];
   for (int first = args.panel_begin; first < args.panel_end; first += most) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -330,3 +331,33 @@ def test_a_dtype_beside_the_folders_own_method_leaves_its_codes_alone(quantizati
     tensor = open_checkpoint(folder).tensors[f"{Q}.weight"]
     storage = weight_storage(tensor, "attention", "output", "float16", quantization, 32)
     assert storage == WeightStorage(None if quantization == "awq" else "f16", None)
+
+
+def _mutated(rng: random.Random, array: Array) -> Array:
+    """Cut, flattened, turned, of another type, or with other bytes."""
+    raw = bytearray(array.tobytes())
+    for _ in range(8):
+        raw[rng.randrange(len(raw))] = rng.randrange(256)
+    ways: list[Callable[[], Array]] = [
+        lambda: array[: rng.randrange(len(array))].copy(),
+        lambda: array.ravel().copy(),
+        lambda: np.ascontiguousarray(array.T),
+        lambda: array.astype(rng.choice(["float32", "int32", "int8", "float16", "int64"])),
+        lambda: np.concatenate([array, array]),
+        lambda: np.frombuffer(bytes(raw), array.dtype).reshape(array.shape),
+    ]
+    with np.errstate(all="ignore"):
+        return rng.choice(ways)()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_folder_loads_or_is_refused(kind: str, seed: int, tmp_path: Path) -> None:
+    section, make = KINDS[kind]
+    rng = random.Random(f"{kind} {seed}")
+    tensors, _ = tensors_of(make)
+    for name in rng.sample([name for name in tensors if any(projection in name for projection in PROJECTIONS)], 2):
+        tensors[name] = _mutated(rng, tensors[name])
+    folder = pack.write(tmp_path / "damaged", {**CONFIG, "quantization_config": section}, tensors)
+    with contextlib.suppress(LoadError):
+        Runner(folder, "cpu", max_model_len=64)

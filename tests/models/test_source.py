@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests import tiny_families, tiny_models
+from tests import tiny_experts, tiny_families, tiny_models
 from tests.checkpoints import open_checkpoint, parameter_shapes
 from tests.worker_driver import tiny_checkpoint
 
@@ -42,7 +42,9 @@ VARIANT_OF = {
 
 
 def test_every_architecture_is_tested() -> None:
-    assert {*VARIANT_OF, "BertModel"} == set(MODELS.names), "BertModel in test_bert.py"
+    with_experts = {variant.config["architectures"][0] for variant in tiny_experts.VARIANTS.values()}
+    elsewhere = {"BertModel", *with_experts}
+    assert {*VARIANT_OF, *elsewhere} == set(MODELS.names), "BertModel in test_bert.py, experts in test_tiny_experts.py"
 
 
 def config_of(folder: Path, name: str) -> ModelConfig:

@@ -94,12 +94,7 @@ class CodedTensor:
 
     def to_codes(self) -> QuantBlocks:
         rows = slice(None) if self.chosen is None else self.chosen
-        try:
-            stored = self.grid.codes()
-        except ValueError as error:
-            raise LoadError(f"{self.source}: its arrays do not fit each other ({error})") from None
-        assert stored.shape == self.grid.shape
-        codes, scales, zeros = stored[rows], self.grid.scales[rows], self.grid.zeros[rows]
+        codes, scales, zeros = self._all_codes()[rows], self.grid.scales[rows], self.grid.zeros[rows]
         # Columns of a group side by side; where they are so already, the codes stay as they are.
         order = np.argsort(self.grid.group_of, kind="stable").astype(np.int32)
         moved = None if bool((order[:-1] < order[1:]).all()) else order
@@ -112,6 +107,15 @@ class CodedTensor:
         if (zeros == zero).all():
             return QuantBlocks(codes, self.bits, self.group, zero, scales, None, "f16" if is_half else "f32", moved)
         return QuantBlocks(codes, self.bits, self.group, 0, scales, -scales * zeros.astype(np.float32), "f32", moved)
+
+    def _all_codes(self) -> NDArray[np.uint8]:
+        try:
+            codes = self.grid.codes()
+        except ValueError as error:
+            raise LoadError(f"{self.source}: its arrays do not fit each other ({error})") from None
+        if codes.shape != self.grid.shape:
+            raise LoadError(f"{self.source}: has codes of shape {list(codes.shape)}, expected {list(self.grid.shape)}")
+        return codes
 
     def rows(self, first: int, last: int) -> CodedTensor:
         chosen = np.arange(self.grid.shape[0], dtype=np.int32) if self.chosen is None else self.chosen
@@ -163,7 +167,10 @@ class ScaledFloats:
         return None
 
     def to_float32(self, first_row: int = 0, last_row: int | None = None) -> F32:
-        values = self.values()
+        try:
+            values = self.values()
+        except ValueError as error:
+            raise LoadError(f"{self.source}: its arrays do not fit each other ({error})") from None
         return (values if self.chosen is None else values[self.chosen])[first_row:last_row]
 
     def to_codes(self) -> QuantBlocks:

@@ -56,9 +56,9 @@ def find_quantised(
             grid = _whole_bytes(arrays, config)
         else:
             return ScaledFloats(parameter, arrays.shape("weight"), arrays.source, lambda: _float8(arrays, config.block))
+        return CodedTensor(parameter, arrays.source, grid)
     except (ValueError, IndexError, ZeroDivisionError) as error:
         raise LoadError(f"{arrays.source}: its arrays do not fit each other ({error})") from None
-    return CodedTensor(parameter, arrays.source, grid)
 
 
 class _Arrays:
@@ -135,8 +135,8 @@ def _gptq(arrays: _Arrays, config: QuantisedFolder) -> Grid:
     scales, packed_zeros = arrays.floats("scales"), arrays.words("qzeros")
     rows = scales.shape[1]
     bits = packed_zeros.shape[1] * 32 // rows
-    columns = arrays.shape("qweight")[0] * 32 // bits
     _check_words(packed_zeros.shape[1], bits, rows)
+    columns = arrays.shape("qweight")[0] * 32 // bits
     if arrays.shape("qweight")[1] != rows:
         raise ValueError(f"scales are of {rows} outputs, qweight of {arrays.shape('qweight')[1]}")
     zeros = _unpacked(packed_zeros, bits, rows).astype(np.int32)
