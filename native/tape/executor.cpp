@@ -49,6 +49,7 @@ void Executor::prepare(const Instruction& in) {
     if (in.index == IndexKind::position) position_limit_ = std::min(position_limit_, in.weight().rows);
     if (in.index == IndexKind::zero) zeros_.resize(static_cast<size_t>(max_tokens_));
   }
+  if (in.op == OpCode::sort_routes) routing_.reserve(max_tokens_, recording_->top_k, recording_->num_experts);
   if (in.op != OpCode::attention) return;
   const AttentionLayer& layer = in.attention;
   const int64_t floats = kernels_->attention_scratch(layer.num_heads, layer.num_kv_heads, layer.head_dim);

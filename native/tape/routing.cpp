@@ -2,6 +2,15 @@
 
 namespace octavo {
 
+void Routing::reserve(int32_t max_tokens, int32_t top_k, int32_t num_experts) {
+  const size_t rows = static_cast<size_t>(max_tokens) * top_k, experts = static_cast<size_t>(num_experts);
+  tokens_.reserve(rows);
+  rows_.reserve(rows);
+  active_.reserve(experts);
+  first_.reserve(experts + 1);
+  next_.reserve(experts);
+}
+
 void Routing::sort(const float* ids, int64_t stride, int32_t num_tokens, int32_t top_k, int32_t num_experts) {
   first_.assign(static_cast<size_t>(num_experts) + 1, 0);
   for (int32_t token = 0; token < num_tokens; ++token)

@@ -12,7 +12,10 @@ namespace octavo {
 
 class Routing {
  public:
-  // ids [num_tokens][top_k], stride floats from row to row: the experts of each token, as whole numbers. Throws std::bad_alloc.
+  // Memory for the largest step, so that sort takes none: it runs on threads where nothing may throw. Throws std::bad_alloc.
+  void reserve(int32_t max_tokens, int32_t top_k, int32_t num_experts);
+
+  // ids [num_tokens][top_k], stride floats from row to row: the experts of each token, as whole numbers.
   void sort(const float* ids, int64_t stride, int32_t num_tokens, int32_t top_k, int32_t num_experts);
 
   int32_t token_of(int32_t routed_row) const { return tokens_[routed_row]; }

@@ -38,10 +38,16 @@ SMALLEST_GROUP = 32
 """of --quantization-group-size. A file's own groups of 16 are what was asked for, too, when it is this."""
 _INT8_GROUPS: dict[str, tuple[tuple[Role, Axis | None], ...]] = {
     "int4": (("embedding", "output"), ("head", "output")),
-    "w8a8": (("embedding", "output"), ("head", "output"), ("mlp", "input"), ("attention", "output")),
+    "w8a8": (
+        ("embedding", "output"),
+        ("head", "output"),
+        ("mlp", "input"),
+        ("expert", "input"),
+        ("attention", "output"),
+    ),
 }
-"""Role and cut of the matrices that these quantizations hold as int8 groups: ("mlp", "input") is down, ("attention", "output")
-is q, k and v."""
+"""Role and cut of the matrices that these quantizations hold as int8 groups: ("mlp", "input") and ("expert", "input")
+are down, ("attention", "output") is q, k and v."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,19 @@ from octavo.ops.weight_storage import weight_storage as storage_by_rule
 INT8, INT4 = Codes("int8", 32), Codes("int4", 32)
 QUERY, OUTPUT = "model.layers.3.self_attn.q_proj.weight", "model.layers.3.self_attn.o_proj.weight"
 UP = "model.layers.3.mlp.up_proj.weight"
+EXPERT_UP, EXPERT_DOWN = "model.layers.3.mlp.experts.7.up_proj.weight", "model.layers.3.mlp.experts.7.down_proj.weight"
+ROUTER = "model.layers.3.mlp.gate.weight"
 LAYER, HEAD, EMBEDDING = "model.layers.3.mlp.down_proj.weight", "lm_head.weight", "model.embed_tokens.weight"
 
 
-KINDS: dict[str, tuple[Role, Axis]] = {
+KINDS: dict[str, tuple[Role, Axis | None]] = {
     QUERY: ("attention", "output"),
     OUTPUT: ("attention", "input"),
     UP: ("mlp", "output"),
     LAYER: ("mlp", "input"),
+    EXPERT_UP: ("expert", "output"),
+    EXPERT_DOWN: ("expert", "input"),
+    ROUTER: ("router", None),
     HEAD: ("head", "output"),
     EMBEDDING: ("embedding", "output"),
 }
@@ -91,13 +96,19 @@ def test_blocks_are_no_larger_groups() -> None:
 
 
 def test_w8a8_has_one_scale_per_output_but_spares_what_it_would_hurt() -> None:
-    for name in (OUTPUT, UP):
+    for name in (OUTPUT, UP, EXPERT_UP):
         assert weight_storage(tensor("bf16", name), "auto", "w8a8") == WeightStorage("bf16", Codes("w8a8", 256))
         with pytest.raises(LoadError, match="quantised in the file already, as q8_0, and --quantization w8a8"):
             weight_storage(tensor("q8_0", name), "auto", "w8a8")
-    for name in (HEAD, EMBEDDING, LAYER, QUERY):
+    for name in (HEAD, EMBEDDING, LAYER, EXPERT_DOWN, QUERY):
         assert weight_storage(tensor("f32", name), "auto", "w8a8") == WeightStorage("f32", INT8)
         assert weight_storage(tensor("q8_0", name), "auto", "w8a8") == WeightStorage(None, None)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4", "w8a8"])
+@pytest.mark.parametrize(("format", "float_type"), [("f32", "f32"), ("bf16", "bf16"), ("q8_0", None)])
+def test_routers_stay_what_they_are(quantization: str, format: str, float_type: str | None) -> None:
+    assert weight_storage(tensor(format, ROUTER), "auto", quantization) == WeightStorage(float_type, None)
 
 
 def test_w8a8_refuses_more_columns_than_its_sums_can_hold() -> None:
